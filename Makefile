@@ -1,0 +1,49 @@
+# make help lists the targets. PYTHON picks the interpreter of a new environment: make test PYTHON=python3.12
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO_SCENES := swinging_torus bouncing_ball
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint demo bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+
+# The interpreter is looked at before anything is made, so that a wrong one leaves nothing behind.
+$(BIN)/python:
+	@$(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { \
+	  echo "soft_estimator needs Python 3.10 to 3.13, but $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not there); try: make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): setup.py setup.cfg pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+test: $(STAMP) ## check style and imports, run the tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q
+
+lint: $(STAMP) ## check style, imports and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(STAMP) ## simulate two scenes and draw them into out/demo
+	@for scene in $(DEMO_SCENES); do \
+	  $(BIN)/soft-estimator simulate $$scene --out out/demo/$$scene || exit $$?; \
+	done
+
+bench: $(STAMP) ## run the benchmarks
+	@for file in benchmark/bench_*.py; do \
+	  test -e $$file || { echo "no benchmarks yet"; break; }; \
+	  echo "== $$file"; $(BIN)/python $$file || exit $$?; \
+	done
+
+clean: ## remove the environment and everything made
+	rm -rf $(VENV) build install log out *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find soft_estimator test -name __pycache__ -type d -prune -exec rm -rf {} +

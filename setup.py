@@ -1,0 +1,73 @@
+"""Packaging for both worlds: `pip install .` and `colcon build` (ament_python)."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+PACKAGE = "soft_estimator"
+
+
+def share_files():
+    """Files for share/soft_estimator, one entry per folder, as the ament index expects them.
+
+    The built-in scenes stay out: they travel as package data (see SCENES), and a second
+    installed copy would be one whose edits have no effect.
+    """
+    folders = {
+        f"share/{PACKAGE}": ["package.xml"],
+        "share/ament_index/resource_index/packages": [f"resource/{PACKAGE}"],
+    }
+    for path in sorted([*Path("launch").rglob("*.py"), *Path("config").rglob("*.*")]):
+        if path.is_file() and path.parent != Path("config/scenes"):
+            folders.setdefault(f"share/{PACKAGE}/{path.parent.as_posix()}", []).append(path.as_posix())
+    return list(folders.items())
+
+
+# config/scenes is the one home of the scene files; the mapping installs it as soft_estimator/builtin_scenes.
+# `colcon build --symlink-install` runs this file in a folder that links to soft_estimator/ only; the scenes are then
+# found in the source tree behind that link (soft_estimator/scenes.py), as in an editable install.
+SCENES = {f"{PACKAGE}.builtin_scenes": "config/scenes"} if Path("config/scenes").is_dir() else {}
+
+ROS_REQUIREMENTS = [
+    "ros-jazzy-rclpy",
+    "ros-jazzy-rmw-fastrtps-cpp",
+    "ros-jazzy-common-interfaces",
+    "ros-jazzy-lifecycle-msgs",
+    "ros-jazzy-ament-index-python",
+    "rosbags>=0.10,<0.12",
+]
+
+setup(
+    name=PACKAGE,
+    version="0.1.0",
+    description="Stiffness, damping and contact plane of a soft object from depth-camera clouds",
+    maintainer="The soft_estimator maintainers",
+    license="Apache-2.0",
+    packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), *SCENES],
+    package_dir=SCENES,
+    package_data={PACKAGE: ["backends/cuda/*.cu"], **{scenes: ["*.yaml"] for scenes in SCENES}},
+    data_files=share_files(),
+    python_requires=">=3.10,<3.14",
+    install_requires=[
+        "numpy>=1.26,<3",
+        "scipy>=1.11,<2",
+        "numba>=0.60,<1",
+        "pyyaml>=6,<7",
+        "scikit-image>=0.22,<1",
+        "trimesh>=4,<6",
+        "libigl>=2.6,<3",
+        "matplotlib>=3.8,<4",
+        "tqdm>=4.65,<5",
+        "pillow>=10,<14",
+    ],
+    extras_require={
+        # The launch_testing plugin of a ROS install breaks pytest 9.
+        "test": ["pytest>=8,<9", "hypothesis>=6.100,<7", "ruff>=0.6,<1", "mypy>=1.11,<3"],
+        "ros": ROS_REQUIREMENTS,
+        "cuda12": ["cupy-cuda12x>=13,<15"],
+        "cuda13": ["cupy-cuda13x>=13.6,<15"],
+        "perception": ["open3d-cpu>=0.19,<0.21"],
+    },
+    entry_points={"console_scripts": ["soft-estimator = soft_estimator.cli:main"]},
+    zip_safe=False,
+)

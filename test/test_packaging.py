@@ -1,0 +1,160 @@
+"""The package's shape: what may import what, what a bare interpreter needs, and that both manifests agree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "soft_estimator"
+
+# geometry ← physics ← estimation ← evaluation, perception. Whoever is not listed may import anything.
+_GROUND = {"schema", "config", "config_body", "scenes"}
+ALLOWED = {
+    "schema": set(),
+    "config_body": {"schema"},
+    "config": {"schema", "config_body"},
+    "scenes": set(),
+    "backends": set(),
+    "geometry": _GROUND | {"backends"},
+    "physics": _GROUND | {"backends", "geometry"},
+    "estimation": _GROUND | {"backends", "geometry", "physics"},
+    "evaluation": _GROUND | {"backends", "geometry", "physics", "estimation"},
+    "perception": _GROUND | {"backends", "geometry", "physics", "estimation"},
+}
+FRONTS = {"ros", "cli", "__main__", "__init__"}
+
+# Foreign packages that live in one room each.
+ROOMS = [
+    (re.compile(r"rclpy|launch|launch_ros|tf2_ros|rosbags|\w+_msgs(_py)?|\w+_interfaces"), "ros"),
+    (re.compile(r"cupy"), "backends/cuda"),
+    (re.compile(r"numba|llvmlite"), "backends/cpu"),
+    (re.compile(r"open3d"), "perception"),
+]
+
+
+def imported(tree: ast.AST, module: list[str]) -> Iterator[tuple[list[str], bool]]:
+    """Every import in a module as (dotted name in parts, whether it stands at module level)."""
+    inside = {id(node) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for node in ast.walk(f)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name.split("."), id(node) not in inside
+        elif isinstance(node, ast.ImportFrom):
+            base = module[: len(module) - node.level] if node.level else []
+            base = base + (node.module.split(".") if node.module else [])
+            for alias in node.names:
+                yield [*base, alias.name], id(node) not in inside
+
+
+def violations(source: str, path: Path) -> list[str]:
+    """What a module at `path` (relative to the package) imports against the rules."""
+    room = path.with_suffix("").parts[0]
+    module = ["soft_estimator", *path.with_suffix("").parts]
+    found = []
+    for name, at_module_level in imported(ast.parse(source), module):
+        if name[0] == "soft_estimator":
+            target = name[1] if len(name) > 1 else "__init__"
+            if target not in ALLOWED.get(room, {target}) | {room}:
+                found.append(f"{path}: {room} must not import {target}")
+            if target == "ros" and room not in FRONTS:
+                found.append(f"{path}: nothing imports ros but the command line")
+        for pattern, home in ROOMS:
+            if pattern.fullmatch(name[0]):
+                if not path.as_posix().startswith(f"{home}/"):
+                    found.append(f"{path}: {name[0]} belongs in {home}")
+                elif name[0] == "open3d" and at_module_level:
+                    found.append(f"{path}: import open3d inside the function that needs it")
+    return found
+
+
+def test_imports_keep_their_directions() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert len(files) > 10
+    found = [v for f in files for v in violations(f.read_text(encoding="utf-8"), f.relative_to(PACKAGE))]
+    assert not found, "\n".join(found)
+
+
+def test_every_room_has_a_rule() -> None:
+    rooms = {path.relative_to(PACKAGE).with_suffix("").parts[0] for path in PACKAGE.rglob("*.py")}
+    assert rooms <= set(ALLOWED) | FRONTS, "give the new room its line in ALLOWED"
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("geometry/a.py", "from soft_estimator.physics import body"),
+        ("geometry/a.py", "from ..physics import body"),
+        ("geometry/a.py", "from soft_estimator import physics"),
+        ("physics/a.py", "def f():\n    import soft_estimator.estimation"),
+        ("backends/cpu/a.py", "from soft_estimator.geometry.grid import CORNER_OFFSETS"),
+        ("evaluation/a.py", "import soft_estimator.ros.node"),
+        ("physics/a.py", "import numba"),
+        ("backends/cpu/a.py", "import cupy as cp"),
+        ("cli.py", "def f():\n    from rclpy.node import Node"),
+        ("estimation/a.py", "from sensor_msgs.msg import PointCloud2"),
+        ("perception/a.py", "import open3d"),
+    ],
+)
+def test_the_rule_sees_a_wrong_import(path: str, source: str) -> None:
+    assert len(violations(source, Path(path))) >= 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("physics/a.py", "from soft_estimator.geometry.grid import CORNER_OFFSETS\nimport numpy as np"),
+        ("physics/a.py", "from . import b\nfrom .b import c\nfrom ..geometry import grid"),
+        ("backends/cpu/a.py", "from numba import njit"),
+        ("backends/cuda/a.py", "import cupy"),
+        ("perception/a.py", "def f():\n    import open3d"),
+        ("ros/a.py", "import rclpy\nfrom soft_estimator import evaluation"),
+        ("cli.py", "def f():\n    from soft_estimator.ros import graph"),
+    ],
+)
+def test_the_rule_lets_a_right_import_pass(path: str, source: str) -> None:
+    assert violations(source, Path(path)) == []
+
+
+def test_the_core_imports_without_ros_cupy_and_open3d() -> None:
+    program = """
+import importlib, pkgutil, sys
+import soft_estimator
+for module in pkgutil.walk_packages(soft_estimator.__path__, "soft_estimator.", onerror=lambda name: None):
+    apart = module.name.startswith(("soft_estimator.ros", "soft_estimator.backends.cuda"))
+    if not apart and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+heads = {name.partition(".")[0] for name in sys.modules}
+print(*sorted(h for h in heads if h in ("rclpy", "cupy", "open3d") or h.endswith("_msgs")))
+print(*sorted(name for name in sys.modules if name.startswith("soft_estimator")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    foreign, own = done.stdout.split("\n")[:2]
+    assert foreign == ""
+    assert {"soft_estimator.config", "soft_estimator.geometry.grid"} <= set(own.split())
+
+
+def setup_arguments() -> dict[str, object]:
+    """The literal keyword arguments of setup() in setup.py."""
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    call = next(n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "setup")
+    return {k.arg: k.value.value for k in call.keywords if k.arg and isinstance(k.value, ast.Constant)}
+
+
+def test_package_xml_and_setup_agree() -> None:
+    manifest = ElementTree.parse(ROOT / "package.xml").getroot()
+    arguments = setup_arguments()
+    assert manifest.get("format") == "3"
+    assert manifest.findtext("version") == arguments["version"]
+    assert manifest.findtext("license") == arguments["license"]
+    assert manifest.findtext("export/build_type") == "ament_python"
+    assert manifest.findtext("name") == PACKAGE.name
+    assert (ROOT / "resource" / PACKAGE.name).is_file()
