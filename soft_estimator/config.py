@@ -1,0 +1,240 @@
+"""The scene configuration: the only home of defaults, units and bounds.
+
+Every key carries its SI unit as a suffix. Positions of `body`, `fixed`, `loads` and `material.regions` are body
+coordinates: the rest pose, before `initial` moves it. `contact`, `gravity_m_s2` and `picture` are world coordinates.
+The world's y axis points up unless a scene sets another gravity. A rotation is an axis-angle vector: its direction is
+the axis, its length the angle.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from soft_estimator.config_body import BodyConfig, Vector, check_box
+from soft_estimator.schema import (
+    ConfigError,
+    Section,
+    choice,
+    load,
+    quantity,
+    read_yaml,
+    section,
+    sections,
+    setting,
+    vector,
+)
+
+ZERO = (0.0, 0.0, 0.0)
+UP = (0.0, 1.0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionConfig(Section):
+    """A box of the body with a stiffness of its own."""
+
+    low_m: Vector = vector(unit="m", doc="lowest corner of the box")
+    high_m: Vector = vector(unit="m", doc="highest corner of the box")
+    youngs_modulus_pa: float = quantity(unit="Pa", low=0, low_open=True, doc="Young's modulus E inside the box")
+
+    def check(self) -> None:
+        check_box(self.low_m, self.high_m)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaterialConfig(Section):
+    """A linear elastic material with Rayleigh damping D = α₁ M + α₂ K."""
+
+    youngs_modulus_pa: float = quantity(unit="Pa", low=0, low_open=True, doc="Young's modulus E, the stiffness")
+    poissons_ratio: float = quantity(
+        0.3,
+        low=0,
+        high=0.495,
+        doc="Poisson's ratio ν, the shrinking across a pull",
+        advice="a material at 0.5 is incompressible and would lock the elements; rubber or flesh is well served by "
+        "0.45 to 0.49",
+    )
+    density_kg_m3: float = quantity(1000.0, unit="kg/m^3", low=0, low_open=True, doc="mass density ρ")
+    mass_damping_per_s: float = quantity(0.0, unit="1/s", low=0, doc="Rayleigh damping α₁, on the mass")
+    stiffness_damping_s: float = quantity(0.0, unit="s", low=0, doc="Rayleigh damping α₂, on the stiffness")
+    regions: tuple[RegionConfig, ...] = sections(doc="boxes with another stiffness; where they overlap the last wins")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialConfig(Section):
+    """The body's pose and motion at time 0."""
+
+    translation_m: Vector = vector(ZERO, unit="m", doc="shift of the rest pose, after the rotation")
+    rotation_rad: Vector = vector(ZERO, unit="rad", doc="axis-angle rotation about the body's centroid")
+    velocity_m_s: Vector = vector(ZERO, unit="m/s", doc="velocity of the centroid")
+    angular_velocity_rad_s: Vector = vector(ZERO, unit="rad/s", doc="angular velocity about the centroid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaypointConfig(Section):
+    """Where a held box is at a given time, relative to where it starts."""
+
+    time_s: float = quantity(unit="s", low=0, doc="time of the waypoint")
+    translation_m: Vector = vector(ZERO, unit="m", doc="shift of the box")
+    rotation_rad: Vector = vector(ZERO, unit="rad", doc="axis-angle rotation about the centre of the box")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedBoxConfig(Section):
+    """The part of the body inside a box is held, or led along a path as a gripper would."""
+
+    low_m: Vector = vector(unit="m", doc="lowest corner of the box")
+    high_m: Vector = vector(unit="m", doc="highest corner of the box")
+    method: str = choice(
+        "strong",
+        options=("strong", "nitsche"),
+        doc="strong holds the nodes in the box, nitsche the surface in it, weakly",
+    )
+    path: tuple[WaypointConfig, ...] = sections(
+        doc="waypoints at increasing times, joined by straight lines; before the first and after the last it rests"
+    )
+
+    def check(self) -> None:
+        check_box(self.low_m, self.high_m)
+        times = [waypoint.time_s for waypoint in self.path]
+        for i in range(1, len(times)):
+            if times[i] <= times[i - 1]:
+                problem = f"= {times[i]} must be later than the waypoint before it ({times[i - 1]}); put them in order"
+                raise ConfigError(problem, f"path[{i}].time_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadConfig(Section):
+    """A constant force on the part of the body inside a box."""
+
+    low_m: Vector = vector(unit="m", doc="lowest corner of the box")
+    high_m: Vector = vector(unit="m", doc="highest corner of the box")
+    force_n: Vector = vector(unit="N", doc="total force, spread over what lies in the box")
+
+    def check(self) -> None:
+        check_box(self.low_m, self.high_m)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContactConfig(Section):
+    """A soft, frictionless plane n·x + d = 0; the body belongs on the side that n points to.
+
+    The pressure at distance δ = n·x + d is k log(1 + exp(-a δ)) / a: k times the depth once well inside.
+    """
+
+    normal: Vector = vector(UP, doc="direction n away from the ground, of any length but zero")
+    offset_m: float = quantity(0.0, unit="m", doc="offset d of the plane; -d is its height along the unit normal")
+    stiffness_pa_per_m: float = quantity(1e7, unit="Pa/m", low=0, low_open=True, doc="pressure k per penetration depth")
+    sharpness_per_m: float = quantity(
+        2000.0, unit="1/m", low=0, low_open=True, doc="sharpness a of the onset; it sets in over a depth of about 1/a"
+    )
+    method: str = choice(
+        "implicit",
+        options=("implicit", "extrapolated"),
+        doc="implicit adds the contact stiffness to the system, extrapolated predicts the force from the velocity",
+    )
+
+    def check(self) -> None:
+        # Squares of shorter vectors than this underflow, and no direction is left.
+        if max(map(abs, self.normal)) < 1e-100:
+            raise ConfigError("= [0, 0, 0] has no direction; give a normal such as [0, 1, 0]", "normal")
+
+    @property
+    def unit_normal(self) -> Vector:
+        """The normal n scaled to length 1."""
+        length = math.hypot(*self.normal)
+        x, y, z = self.normal
+        return (x / length, y / length, z / length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeConfig(Section):
+    """Time stepping."""
+
+    step_s: float = quantity(0.005, unit="s", low=0, low_open=True, doc="time step Δt")
+    duration_s: float = quantity(1.0, unit="s", low=0, low_open=True, doc="simulated time")
+    integrator: str = choice("theta", options=("theta", "hht"), doc="the θ-scheme or HHT-α")
+    theta: float = quantity(
+        0.5,
+        low=0.5,
+        high=1.0,
+        doc="θ of the θ-scheme; above 0.5 it damps on its own",
+        advice="below 0.5 the scheme is unstable",
+    )
+    hht_alpha: float = quantity(
+        -0.05,
+        low=-1 / 3,
+        high=0.0,
+        doc="α of HHT; 0 adds no damping of its own, -1/3 the most",
+        advice="the scheme is stable only from -1/3 to 0",
+    )
+    rotation: str = choice(
+        "midpoint",
+        options=("midpoint", "lagged"),
+        doc="the cells' rotation is taken in the middle of a step, or from the end of the one before",
+    )
+
+    def check(self) -> None:
+        if self.duration_s < self.step_s:
+            problem = f"= {self.duration_s} must be at least step_s ({self.step_s}); lengthen it or shorten the step"
+            raise ConfigError(problem, "duration_s")
+
+    @property
+    def steps(self) -> int:
+        """The number of whole steps nearest to the duration."""
+        return max(1, round(self.duration_s / self.step_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverConfig(Section):
+    """The linear solver of a step."""
+
+    relative_tolerance: float = quantity(
+        1e-6, low=0, high=0.1, low_open=True, doc="residual at which conjugate gradients stop, relative to the start"
+    )
+    max_iterations: int = quantity(2000, low=1, doc="iterations after which a step is reported as not converged")
+    precision: str = choice("float64", options=("float32", "float64"), doc="floating-point type of the hot loops")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureConfig(Section):
+    """The camera and size of the picture strip."""
+
+    eye_m: Vector | None = vector(None, unit="m", doc="position of the eye; chosen to show the motion if left out")
+    target_m: Vector | None = vector(None, unit="m", doc="point looked at; the middle of the motion if left out")
+    up: Vector = vector(UP, doc="direction that is up in the picture")
+    frames: int = quantity(8, low=1, high=1000, doc="number of moments shown, evenly spread over the duration")
+    width_px: int = quantity(1600, low=64, high=16384, doc="width of the whole strip in pixels")
+
+    def check(self) -> None:
+        if max(map(abs, self.up)) < 1e-100:
+            raise ConfigError("= [0, 0, 0] has no direction; give one such as [0, 1, 0]", "up")
+        if self.eye_m is not None and self.eye_m == self.target_m:
+            raise ConfigError(f"= {list(self.eye_m)} must differ from target_m; move the eye away", "eye_m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneConfig(Section):
+    """A soft body, what holds and loads it, and how its motion is computed and shown."""
+
+    name: str = setting(doc="short name of the scene")
+    description: str = setting("", doc="one sentence about it")
+    body: BodyConfig = section(doc="shape and grid")
+    material: MaterialConfig = section(doc="stiffness, density and damping")
+    gravity_m_s2: Vector = vector((0.0, -9.81, 0.0), unit="m/s^2", doc="acceleration of gravity")
+    initial: InitialConfig = section(InitialConfig, doc="pose and motion at time 0")
+    fixed: tuple[FixedBoxConfig, ...] = sections(doc="boxes that hold or lead a part of the body")
+    loads: tuple[LoadConfig, ...] = sections(doc="constant forces")
+    contact: ContactConfig | None = section(None, doc="the ground plane; none if left out")
+    time: TimeConfig = section(TimeConfig, doc="time stepping")
+    solver: SolverConfig = section(SolverConfig, doc="linear solver")
+    picture: PictureConfig = section(PictureConfig, doc="picture strip")
+
+
+def load_scene(path: Path | str) -> SceneConfig:
+    """Read a scene file; every mistake in it is a ConfigError of one line."""
+    data = read_yaml(path)
+    if data is None:
+        raise ConfigError("is empty; a scene needs at least name, body and material", str(path))
+    return load(SceneConfig, data, name="scene")
