@@ -1,0 +1,231 @@
+"""Corotated linear elasticity of the cells, without ever forming an element matrix.
+
+For an isotropic material the 3x3 block of corners p, q of a cell is λG + μ(Gᵀ + tr(G) I) with G = ∫∇N_p ∇N_qᵀ, and
+turning the cell by R turns G into R G Rᵀ. So the geometry is stored once (`table`, one row for all full cells and one
+for each cut cell), and λ, μ, E stay plain arguments. Every sum runs in a fixed order: results do not
+depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+_FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
+
+
+@njit(cache=True, fastmath=_FAST)
+def _add_cell_product(table_row, w, by_lame, by_shear):
+    """by_lame += G w and by_shear += (Gᵀ + tr G) w over all corner pairs of one cell; w and both results (8, 3)."""
+    k = 0
+    for p in range(8):
+        for q in range(p, 8):
+            g = table_row[k]
+            k += 1
+            trace = g[0] + g[4] + g[8]
+            for a in range(3):
+                row = g[3 * a] * w[q, 0] + g[3 * a + 1] * w[q, 1] + g[3 * a + 2] * w[q, 2]
+                column = g[a] * w[q, 0] + g[3 + a] * w[q, 1] + g[6 + a] * w[q, 2]
+                by_lame[p, a] += row
+                by_shear[p, a] += column + trace * w[q, a]
+            if p != q:
+                for a in range(3):
+                    row = g[3 * a] * w[p, 0] + g[3 * a + 1] * w[p, 1] + g[3 * a + 2] * w[p, 2]
+                    column = g[a] * w[p, 0] + g[3 + a] * w[p, 1] + g[6 + a] * w[p, 2]
+                    by_lame[q, a] += column
+                    by_shear[q, a] += row + trace * w[p, a]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _corner_vectors(nodes, u, z, share, spacing, y):
+    """y_p = share (x_p + u_p) + z_p relative to corner 0, which the element ignores and float32 needs."""
+    n0 = nodes[0]
+    for p in range(8):
+        n = nodes[p]
+        for a in range(3):
+            y[p, a] = share * (u[n, a] - u[n0, a]) + (z[n, a] - z[n0, a])
+        if p & 4:
+            y[p, 0] += share * spacing
+        if p & 2:
+            y[p, 1] += share * spacing
+        if p & 1:
+            y[p, 2] += share * spacing
+
+
+@njit(cache=True, fastmath=_FAST)
+def _turn_back(r, y, share, spacing, w):
+    """w_p = Rᵀ y_p - share x_p."""
+    for p in range(8):
+        for a in range(3):
+            w[p, a] = r[a] * y[p, 0] + r[3 + a] * y[p, 1] + r[6 + a] * y[p, 2]
+        if p & 4:
+            w[p, 0] -= share * spacing
+        if p & 2:
+            w[p, 1] -= share * spacing
+        if p & 1:
+            w[p, 2] -= share * spacing
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def cell_forces(u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu, spacing, out):
+    """Corner forces R K̂ (Rᵀ(share (x+u) + z) - share x) of every cell.
+
+    share = 1, z = 0 gives the elastic force, share = 0 the product K z.
+
+    Args:
+        u, z: nodal vectors [m], (N, 3). r: cell rotations (C, 9). young: E of each cell [Pa], (C,).
+        lam, mu: Lamé parameters of a material with E = 1 Pa. out: (C, 24), corner p at 3p.
+    """
+    for c in prange(cell_nodes.shape[0]):
+        y, w = np.empty((8, 3), out.dtype), np.empty((8, 3), out.dtype)
+        by_lame, by_shear = np.zeros((8, 3), out.dtype), np.zeros((8, 3), out.dtype)
+        _corner_vectors(cell_nodes[c], u, z, share, spacing, y)
+        _turn_back(r[c], y, share, spacing, w)
+        _add_cell_product(table[gradient_index[c]], w, by_lame, by_shear)
+        for p in range(8):
+            k0 = young[c] * (lam * by_lame[p, 0] + mu * by_shear[p, 0])
+            k1 = young[c] * (lam * by_lame[p, 1] + mu * by_shear[p, 1])
+            k2 = young[c] * (lam * by_lame[p, 2] + mu * by_shear[p, 2])
+            for a in range(3):
+                out[c, 3 * p + a] = r[c, 3 * a] * k0 + r[c, 3 * a + 1] * k1 + r[c, 3 * a + 2] * k2
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def cell_energies(u, zero, r, cell_nodes, gradient_index, table, young, lam, mu, spacing, out):
+    """Elastic energy ½ wᵀ K̂ w of every cell [J], w = Rᵀ(x+u) - x; zero is a nodal vector of zeros; out (C,)."""
+    for c in prange(cell_nodes.shape[0]):
+        y, w = np.empty((8, 3)), np.empty((8, 3))
+        by_lame, by_shear = np.zeros((8, 3)), np.zeros((8, 3))
+        _corner_vectors(cell_nodes[c], u, zero, 1.0, spacing, y)
+        _turn_back(r[c], y, 1.0, spacing, w)
+        _add_cell_product(table[gradient_index[c]], w, by_lame, by_shear)
+        total = 0.0
+        for p in range(8):
+            for a in range(3):
+                total += w[p, a] * (lam * by_lame[p, a] + mu * by_shear[p, a])
+        out[c] = 0.5 * young[c] * total
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def gather(cell_values, node_cells, scale, out):
+    """out_i += scale · Σ over the cells around node i of their value at that corner; node_cells (N, 8), -1 for none."""
+    for i in prange(node_cells.shape[0]):
+        for p in range(8):
+            c = node_cells[i, p]
+            if c >= 0:
+                for a in range(3):
+                    out[i, a] += scale * cell_values[c, 3 * p + a]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _add_turned_block(g, transposed, r, lam, mu, block):
+    """block += λ RGRᵀ + μ((RGRᵀ)ᵀ + tr(G) I), with Gᵀ for G where transposed."""
+    t = np.empty(9, block.dtype)
+    for a in range(3):
+        r0, r1, r2 = r[3 * a], r[3 * a + 1], r[3 * a + 2]
+        t[3 * a] = r0 * g[0] + r1 * g[3] + r2 * g[6]
+        t[3 * a + 1] = r0 * g[1] + r1 * g[4] + r2 * g[7]
+        t[3 * a + 2] = r0 * g[2] + r1 * g[5] + r2 * g[8]
+    trace = mu * (g[0] + g[4] + g[8])
+    first, second = (mu, lam) if transposed else (lam, mu)
+    for a in range(3):
+        for b in range(3):
+            turned = t[3 * a] * r[3 * b] + t[3 * a + 1] * r[3 * b + 1] + t[3 * a + 2] * r[3 * b + 2]
+            block[3 * a + b] += first * turned
+            block[3 * b + a] += second * turned
+        block[4 * a] += trace
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def assemble(r, node_cells, gradient_index, table, young, lam, mu, scale, diagonal, row_start, slot, blocks):
+    """Block rows of scale · K + diag(diagonal), each row summed by its own node.
+
+    Args:
+        diagonal: lumped part [N/m or as scaled], (N,). row_start: (N+1,). slot: place of the 27 neighbours, (N, 27).
+        blocks: out, 3x3 blocks row-major, (row_start[N], 9).
+    """
+    for i in prange(node_cells.shape[0]):
+        for k in range(row_start[i], row_start[i + 1]):
+            for a in range(9):
+                blocks[k, a] = 0
+        for p in range(8):
+            c = node_cells[i, p]
+            if c < 0:
+                continue
+            stiff = scale * young[c]
+            row = table[gradient_index[c]]
+            for q in range(8):
+                low, high = min(p, q), max(p, q)
+                pair = low * 8 - low * (low - 1) // 2 + high - low
+                offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
+                _add_turned_block(row[pair], p > q, r[c], stiff * lam, stiff * mu, blocks[slot[i, offset]])
+        centre = slot[i, 13]
+        for a in range(3):
+            blocks[centre, 4 * a] += diagonal[i]
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def cell_forces_adjoint(
+    lmbda, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu, spacing, y_bar, r_bar, lame_bar
+):
+    """Derivatives of L = Σ λᵀ (cell force) of `cell_forces`.
+
+    Out: y_bar (C, 24), the derivative by share (x+u) + z; r_bar (C, 9); lame_bar (C, 2), the derivatives by lam and mu.
+    """
+    for c in prange(cell_nodes.shape[0]):
+        y, w, back = np.empty((8, 3)), np.empty((8, 3)), np.empty((8, 3))
+        _corner_vectors(cell_nodes[c], u, z, share, spacing, y)
+        _turn_back(r[c], y, share, spacing, w)
+        for p in range(8):
+            n = cell_nodes[c, p]
+            for a in range(3):
+                back[p, a] = r[c, a] * lmbda[n, 0] + r[c, 3 + a] * lmbda[n, 1] + r[c, 6 + a] * lmbda[n, 2]
+        w_lame, w_shear, b_lame, b_shear = np.zeros((8, 3)), np.zeros((8, 3)), np.zeros((8, 3)), np.zeros((8, 3))
+        _add_cell_product(table[gradient_index[c]], w, w_lame, w_shear)
+        _add_cell_product(table[gradient_index[c]], back, b_lame, b_shear)
+        lame_bar[c, 0] = lame_bar[c, 1] = 0.0
+        for a in range(9):
+            r_bar[c, a] = 0.0
+        m = np.empty(3)
+        for p in range(8):
+            n = cell_nodes[c, p]
+            for a in range(3):
+                lame_bar[c, 0] += young[c] * back[p, a] * w_lame[p, a]
+                lame_bar[c, 1] += young[c] * back[p, a] * w_shear[p, a]
+                m[a] = young[c] * (lam * b_lame[p, a] + mu * b_shear[p, a])
+            for a in range(3):
+                y_bar[c, 3 * p + a] = r[c, 3 * a] * m[0] + r[c, 3 * a + 1] * m[1] + r[c, 3 * a + 2] * m[2]
+                for b in range(3):
+                    k = young[c] * (lam * w_lame[p, b] + mu * w_shear[p, b])
+                    r_bar[c, 3 * a + b] += lmbda[n, a] * k + y[p, a] * m[b]
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def cell_forces_tangent(dr, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu, dlam, dmu, spacing, out):
+    """Change of `cell_forces` for changes dr (C, 9) of R and dlam, dmu (C,) of λ, μ at fixed u and z; out (C, 24)."""
+    for c in prange(cell_nodes.shape[0]):
+        y, w, dw = np.empty((8, 3)), np.empty((8, 3)), np.empty((8, 3))
+        _corner_vectors(cell_nodes[c], u, z, share, spacing, y)
+        _turn_back(r[c], y, share, spacing, w)
+        for p in range(8):
+            for a in range(3):
+                dw[p, a] = dr[c, a] * y[p, 0] + dr[c, 3 + a] * y[p, 1] + dr[c, 6 + a] * y[p, 2]
+        w_lame, w_shear, d_lame, d_shear = np.zeros((8, 3)), np.zeros((8, 3)), np.zeros((8, 3)), np.zeros((8, 3))
+        _add_cell_product(table[gradient_index[c]], w, w_lame, w_shear)
+        _add_cell_product(table[gradient_index[c]], dw, d_lame, d_shear)
+        k, dk = np.empty(3), np.empty(3)
+        for p in range(8):
+            for a in range(3):
+                k[a] = young[c] * (lam * w_lame[p, a] + mu * w_shear[p, a])
+                dk[a] = young[c] * (
+                    lam * d_lame[p, a] + mu * d_shear[p, a] + dlam[c] * w_lame[p, a] + dmu[c] * w_shear[p, a]
+                )
+            for a in range(3):
+                out[c, 3 * p + a] = (
+                    r[c, 3 * a] * dk[0]
+                    + r[c, 3 * a + 1] * dk[1]
+                    + r[c, 3 * a + 2] * dk[2]
+                    + dr[c, 3 * a] * k[0]
+                    + dr[c, 3 * a + 1] * k[1]
+                    + dr[c, 3 * a + 2] * k[2]
+                )

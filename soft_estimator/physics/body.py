@@ -1,0 +1,207 @@
+"""The body at rest: everything about it that never changes during a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soft_estimator.geometry.cut_cells import CutCells, cut, snap
+from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid, correct_curvature
+from soft_estimator.geometry.surface import EmbeddedSurface, extract_surface, vertex_areas_m2
+
+# The 27 neighbours of a node, itself at place 13.
+NEIGHBOUR_OFFSETS = np.array([(i, j, k) for i in (-1, 0, 1) for j in (-1, 0, 1) for k in (-1, 0, 1)], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class SurfacePoints:
+    """The embedded surface bound to active nodes: vertex = (1 - weight_b) x_a + weight_b x_b.
+
+    Attributes:
+        node_a, node_b: active nodes, shape (V,), int32. weight_b: (V,), outside 0-1 where a vertex is extrapolated.
+        area_m2: area each vertex stands for at rest, (V,). faces: (F, 3), counter-clockwise seen from outside.
+        node_start, node_points: the vertices of node i are node_points[node_start[i]:node_start[i + 1]].
+        slot_of_pair: place of the matrix blocks (a, b) and (b, a), (V, 2).
+    """
+
+    node_a: np.ndarray
+    node_b: np.ndarray
+    weight_b: np.ndarray
+    area_m2: np.ndarray
+    faces: np.ndarray
+    node_start: np.ndarray
+    node_points: np.ndarray
+    slot_of_pair: np.ndarray
+
+    def interpolate(self, nodal: np.ndarray) -> np.ndarray:
+        """Nodal values (N, ...) carried to the vertices, (V, ...)."""
+        w = self.weight_b.reshape(-1, *[1] * (nodal.ndim - 1))
+        return (1.0 - w) * nodal[self.node_a] + w * nodal[self.node_b]
+
+
+@dataclass(frozen=True)
+class Body:
+    """Active cells and nodes of a signed distance grid, and the sparsity of their matrices.
+
+    Attributes:
+        grid: the field after curvature correction and snapping. cells: integrals of the active cells.
+        node_index: flat grid index of each active node, (N,). node_position_m: rest positions, (N, 3).
+        node_volume_m3: Σ w_v, so that density times this is the lumped mass, (N,).
+        cell_nodes: active nodes of each cell, (C, 8), int32. cell_region: material region of each cell, (C,), int32.
+        node_cells: cell in which a node is corner p, -1 for none, (N, 8), int32.
+        row_start, column, slot: block-sparse pattern: row i holds column[row_start[i]:row_start[i+1]]; slot (N, 27)
+        is the
+            place of each neighbour, -1 for none.
+        surface: the embedded surface.
+    """
+
+    grid: SignedDistanceGrid
+    cells: CutCells
+    node_index: np.ndarray
+    node_position_m: np.ndarray
+    node_volume_m3: np.ndarray
+    cell_nodes: np.ndarray
+    cell_region: np.ndarray
+    node_cells: np.ndarray
+    row_start: np.ndarray
+    column: np.ndarray
+    slot: np.ndarray
+    surface: SurfacePoints
+
+    @property
+    def node_count(self) -> int:
+        return len(self.node_index)
+
+    @property
+    def cell_count(self) -> int:
+        return len(self.cell_nodes)
+
+    @property
+    def volume_m3(self) -> float:
+        return float(self.node_volume_m3.sum())
+
+    @property
+    def centroid_m(self) -> np.ndarray:
+        return self.node_volume_m3 @ self.node_position_m / self.volume_m3
+
+    def surface_positions_m(self, u: np.ndarray | None = None) -> np.ndarray:
+        """Vertices of the surface [m] for nodal displacements u (N, 3) [m], at rest by default."""
+        return self.surface.interpolate(self.node_position_m if u is None else self.node_position_m + u)
+
+
+def build_body(
+    grid: SignedDistanceGrid,
+    *,
+    min_fill: float = 0.02,
+    snap_fraction: float = 0.02,
+    subdivision: int = 2,
+    stabilisation: float = 0.1,
+    correct: bool = True,
+    region_of: object | None = None,
+) -> Body:
+    """Turn a signed distance grid into a body.
+
+    Args:
+        grid: φ, negative inside.
+        min_fill: cells filled less than this get no stiffness (their mass goes to the nodes that remain).
+        snap_fraction: |φ| below this part of h is set to zero.
+        subdivision: sub-cells along an edge for the cut-cell integrals.
+        stabilisation: stiffness of the empty part of cut cells against twisting, as a part of a full cell's.
+        correct: centre the trilinear surface on the true one (`correct_curvature`).
+        region_of: function of cell centres (C, 3) [m] → region numbers (C,) from 0; one region by default.
+    """
+    grid = snap(correct_curvature(grid) if correct else grid, snap_fraction)
+    cells = cut(grid, min_fill, subdivision, stabilisation)
+    node_index, inverse = np.unique(cells.corner_nodes, return_inverse=True)
+    cell_nodes = inverse.reshape(-1, 8).astype(np.int32)
+    count = len(node_index)
+    node_cells = np.full((count, 8), -1, dtype=np.int32)
+    for p in range(8):
+        node_cells[cell_nodes[:, p], p] = np.arange(len(cell_nodes))
+    row_start, column, slot = _pattern(node_index, node_cells, grid.shape)
+    active = np.full(grid.phi_m.size, -1, dtype=np.int64)
+    active[node_index] = np.arange(count)
+    position = grid.node_positions_m(node_index)
+    centres = position[cell_nodes].mean(axis=1)
+    region = np.zeros(len(cell_nodes)) if region_of is None else region_of(centres)  # type: ignore[operator]
+    return Body(
+        grid=grid,
+        cells=cells,
+        node_index=node_index,
+        node_position_m=position,
+        node_volume_m3=_node_volumes(cells, cell_nodes, active, count),
+        cell_nodes=cell_nodes,
+        cell_region=np.asarray(region, dtype=np.int32),
+        node_cells=node_cells,
+        row_start=row_start,
+        column=column,
+        slot=slot,
+        surface=_bind_surface(extract_surface(grid), active, position, grid, slot),
+    )
+
+
+def _pattern(node_index: np.ndarray, node_cells: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Rows of the block-sparse matrix: two nodes are linked where they share an active cell."""
+    count = len(node_index)
+    linked = np.zeros((count, 27), dtype=bool)
+    for p in range(8):
+        here = node_cells[:, p] >= 0
+        for q in range(8):
+            step = CORNER_OFFSETS[q] - CORNER_OFFSETS[p] + 1
+            linked[here, step @ np.array([9, 3, 1])] = True
+    stride = np.array([shape[1] * shape[2], shape[2], 1])
+    place = np.searchsorted(node_index, node_index[:, None] + NEIGHBOUR_OFFSETS @ stride)
+    row_start = np.concatenate([[0], np.cumsum(linked.sum(axis=1))])
+    slot = np.where(linked, np.cumsum(linked.ravel()).reshape(count, 27) - 1, -1)
+    return row_start.astype(np.int64), place[linked].astype(np.int32), slot.astype(np.int64)
+
+
+def _node_volumes(cells: CutCells, cell_nodes: np.ndarray, active: np.ndarray, count: int) -> np.ndarray:
+    volume = np.bincount(cell_nodes.ravel(), cells.volume_weights_m3.ravel(), count)
+    # A sliver without stiffness hands its mass to those of its corners that other cells hold.
+    nodes = active[cells.sliver_nodes]
+    held = nodes >= 0
+    share = cells.sliver_volume_weights_m3.sum(axis=1, keepdims=True) / np.maximum(held.sum(axis=1, keepdims=True), 1)
+    return volume + np.bincount(nodes[held], np.broadcast_to(share, nodes.shape)[held], count)
+
+
+def _bind_surface(
+    surface: EmbeddedSurface, active: np.ndarray, position: np.ndarray, grid: SignedDistanceGrid, slot: np.ndarray
+) -> SurfacePoints:
+    """Bind the vertices to active nodes; where the outer node went with a sliver, extrapolate from the inner side."""
+    a, b, weight = active[surface.node_a], active[surface.node_b], surface.weight_b.copy()
+    rest = surface.positions_m(grid.node_positions_m())
+    mirrored = 2 * surface.node_a - surface.node_b
+    mirror = np.where((mirrored >= 0) & (mirrored < active.size), active[np.clip(mirrored, 0, active.size - 1)], -1)
+    lost = (a >= 0) & (b < 0)
+    extrapolate = lost & (mirror >= 0)
+    b, weight = np.where(extrapolate, mirror, b), np.where(extrapolate, -weight, weight)
+    orphan = (a < 0) & (b < 0)
+    if orphan.any():  # a speck of slivers: ride on the nearest node that is left
+        from scipy.spatial import cKDTree
+
+        a = a.copy()
+        a[orphan] = cKDTree(position).query(rest[orphan])[1]
+    a, b = np.where(a < 0, b, a), np.where(b < 0, a, b)
+    offset = np.round((position[b] - position[a]) / grid.spacing_m).astype(np.int64)
+    pair, back = (offset + 1) @ np.array([9, 3, 1]), (1 - offset) @ np.array([9, 3, 1])
+    near = np.abs(offset).max(axis=1) <= 1
+    slots = np.stack([slot[a, np.where(near, pair, 13)], slot[b, np.where(near, back, 13)]], axis=1)
+    alone = ~near | (slots < 0).any(axis=1)
+    b, weight = np.where(alone, a, b), np.where(alone | (a == b), 0.0, weight)
+    slots[alone] = slot[a[alone], 13][:, None]
+    pairs = np.concatenate([a, b[a != b]])
+    points = np.concatenate([np.arange(len(a)), np.nonzero(a != b)[0]])
+    order = np.lexsort((points, pairs))
+    start = np.concatenate([[0], np.cumsum(np.bincount(pairs, minlength=len(position)))])
+    return SurfacePoints(
+        node_a=a.astype(np.int32),
+        node_b=b.astype(np.int32),
+        weight_b=weight,
+        area_m2=vertex_areas_m2(rest, surface.faces),
+        faces=surface.faces,
+        node_start=start.astype(np.int64),
+        node_points=points[order].astype(np.int32),
+        slot_of_pair=slots,
+    )

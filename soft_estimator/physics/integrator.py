@@ -1,0 +1,86 @@
+"""Time integrators as tables of numbers (METHOD §3).
+
+Every scheme here is one linear step from (u, v, a) to the increment Δu, with the stiffness held at the step's
+rotations:
+
+    [c_m M + c_d D + c_k K] Δu = M (p_v v + p_a a) + D (q_v v + q_a a) + f - f_int(u)
+    v⁺ = d_u Δu + d_v v + d_a a        a⁺ = e_u Δu + e_v v + e_a a
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Integrator:
+    """Coefficients of one scheme for a step Δt; the names are those of the module's equations."""
+
+    step_s: float
+    predictor: float  # the cells' rotations are taken at u + predictor Δt v
+    c_m: float
+    c_d: float
+    c_k: float
+    p_v: float
+    d_u: float
+    d_v: float
+    p_a: float = 0.0
+    q_v: float = 0.0
+    q_a: float = 0.0
+    d_a: float = 0.0
+    e_u: float = 0.0
+    e_v: float = 0.0
+    e_a: float = 0.0
+
+    @property
+    def carries_acceleration(self) -> bool:
+        return self.e_u != 0.0
+
+
+def theta_scheme(step_s: float, theta: float = 0.5, *, lagged: bool = False) -> Integrator:
+    """The θ-scheme, second order at θ = ½, damping of its own above that; METHOD §3 divided by Δt, solved for Δu."""
+    _check_step(step_s)
+    if not 0.5 <= theta <= 1.0:
+        raise ValueError(f"theta = {theta:g} must lie in 0.5-1; below 0.5 the scheme is unstable for stiff bodies")
+    dt = step_s
+    return Integrator(
+        step_s=dt,
+        predictor=0.0 if lagged else theta,
+        c_m=1 / (theta * dt**2),
+        c_d=1 / dt,
+        c_k=theta,
+        p_v=1 / (theta * dt),
+        d_u=1 / (theta * dt),
+        d_v=-(1 - theta) / theta,
+    )
+
+
+def hht_scheme(step_s: float, alpha: float = -0.05, *, lagged: bool = False) -> Integrator:
+    """Hilber-Hughes-Taylor α-scheme: second order, damps only the highest frequencies; α from -1/3 to 0."""
+    _check_step(step_s)
+    if not -1 / 3 <= alpha <= 0.0:
+        raise ValueError(f"hht_alpha = {alpha:g} must lie in -1/3-0 (0 is the undamped Newmark scheme)")
+    dt, gamma, beta, share = step_s, 0.5 - alpha, (1 - alpha) ** 2 / 4, 1 + alpha
+    d_v, d_a = 1 - gamma / beta, dt * (1 - gamma / (2 * beta))
+    return Integrator(
+        step_s=dt,
+        predictor=0.0 if lagged else share,
+        c_m=1 / (beta * dt**2),
+        c_d=share * gamma / (beta * dt),
+        c_k=share,
+        p_v=1 / (beta * dt),
+        p_a=1 / (2 * beta) - 1,
+        q_v=-(share * d_v - alpha),
+        q_a=-share * d_a,
+        d_u=gamma / (beta * dt),
+        d_v=d_v,
+        d_a=d_a,
+        e_u=1 / (beta * dt**2),
+        e_v=-1 / (beta * dt),
+        e_a=1 - 1 / (2 * beta),
+    )
+
+
+def _check_step(step_s: float) -> None:
+    if not step_s > 0:
+        raise ValueError(f"step_s = {step_s} must be a positive time in seconds")

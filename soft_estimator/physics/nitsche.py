@@ -1,0 +1,103 @@
+"""Weak Dirichlet conditions on the embedded surface by Nitsche's method.
+
+On the surface Γ of the chosen cells the energy gains -∫(P n)·(u - u_D) + ½η∫|u - u_D|², with P = R σ(û) the corotated
+stress and û = Rᵀ(x+u) - x. With T_pq = λH + μ(Hᵀ + tr(H) I), H = ∫N_p n ∇N_qᵀ, a cell's force on its corners is
+
+    -R T û - R Tᵀ Rᵀ w + η W w,      w = u - u_D,  W_pq = ∫N_p N_q.
+
+η = 4 (λ+2μ) E γ, where γ is the largest value of ∫_Γ(∂ₙf)² / ∫_Ω|∇f|² over the cell's functions f: large enough for
+a positive definite system however the surface cuts the cell. Few cells carry it, so plain array algebra does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+
+from soft_estimator.geometry.cut_cells import PAIRS, boundary_products
+from soft_estimator.geometry.grid import CORNER_OFFSETS
+from soft_estimator.geometry.shapes import Shape
+from soft_estimator.physics.body import Body
+
+
+@dataclass(frozen=True)
+class NitscheCells:
+    """The cells of one fixed region.
+
+    Attributes:
+        cell: (S,). nodes: (S, 8). slots: places of the blocks (p, q) in the matrix, (S, 8, 8).
+        h_products: ∫N_p n ∇N_qᵀ [m], (S, 8, 8, 3, 3). w_products: ∫N_p N_q [m²], (S, 8, 8). gamma: [1/m], (S,).
+        corners_m: corners relative to corner 0, (8, 3).
+    """
+
+    cell: np.ndarray
+    nodes: np.ndarray
+    slots: np.ndarray
+    h_products: np.ndarray
+    w_products: np.ndarray
+    gamma: np.ndarray
+    corners_m: np.ndarray
+
+    def _traction(self, lam: float, mu: float) -> np.ndarray:
+        h = self.h_products
+        trace = np.trace(h, axis1=3, axis2=4)[..., None, None]
+        return lam * h + mu * (np.swapaxes(h, 3, 4) + trace * np.eye(3))
+
+    def _penalty(self, lam: float, mu: float) -> np.ndarray:
+        return (4.0 * (lam + 2 * mu) * self.gamma)[:, None, None] * self.w_products
+
+    def blocks(self, r: np.ndarray, young: np.ndarray, lam: float, mu: float) -> np.ndarray:
+        """Matrix blocks (S, 8, 8, 9); r: all cell rotations (C, 9), young: E of all cells (C,)."""
+        turn = r[self.cell].reshape(-1, 1, 1, 3, 3)
+        t = self._traction(lam, mu)
+        both = t + t.transpose(0, 2, 1, 4, 3)
+        block = -turn @ both @ np.swapaxes(turn, 3, 4) + self._penalty(lam, mu)[..., None, None] * np.eye(3)
+        return (young[self.cell][:, None, None, None, None] * block).reshape(-1, 8, 8, 9)
+
+    def _local(self, u: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rotations (S, 3, 3) and y = x + u relative to corner 0, (S, 8, 3)."""
+        at = u[self.nodes]
+        return r[self.cell].reshape(-1, 3, 3), at - at[:, :1] + self.corners_m
+
+    def forces(
+        self, u: np.ndarray, u_fixed: np.ndarray, r: np.ndarray, young: np.ndarray, lam: float, mu: float
+    ) -> np.ndarray:
+        """Corner forces (S, 8, 3) for displacements u (N, 3) and prescribed ones u_fixed (S, 8, 3) [m]."""
+        turn, y = self._local(u, r)
+        local, gap = y @ turn - self.corners_m, u[self.nodes] - u_fixed
+        t = self._traction(lam, mu)
+        pulled = np.einsum("spqab,sqb->spa", t, local) + np.einsum("sqpba,sqb->spa", t, gap @ turn)
+        force = -pulled @ np.swapaxes(turn, 1, 2) + np.einsum("spq,sqa->spa", self._penalty(lam, mu), gap)
+        return young[self.cell][:, None, None] * force
+
+
+def nitsche_cells(body: Body, region: Shape) -> NitscheCells:
+    """Nitsche data of the surface of a body in a region given in rest coordinates; no cells where there is none."""
+    h, cells = body.grid.spacing_m, body.cells
+    select, h_products, w_products, slopes = boundary_products(cells, body.grid, lambda x: region.distance_m(x) <= 1e-9)
+    gradients = cells.gradient_table_m[cells.gradient_index[select]]
+    scalar = np.zeros((len(select), 8, 8))
+    trace = gradients[:, :, 0] + gradients[:, :, 4] + gradients[:, :, 8]
+    scalar[:, PAIRS[:, 0], PAIRS[:, 1]] = trace
+    scalar[:, PAIRS[:, 1], PAIRS[:, 0]] = trace
+    nodes = body.cell_nodes[select]
+    offset = CORNER_OFFSETS[None, :, :] - CORNER_OFFSETS[:, None, :] + 1
+    return NitscheCells(
+        cell=select,
+        nodes=nodes,
+        slots=body.slot[nodes[:, :, None], offset @ np.array([9, 3, 1])],
+        h_products=h_products,
+        w_products=w_products,
+        gamma=np.array([_largest_ratio(a, b) for a, b in zip(slopes, scalar, strict=True)]),
+        corners_m=CORNER_OFFSETS * h,
+    )
+
+
+def _largest_ratio(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest xᵀax / xᵀbx, both symmetric and b positive up to constants."""
+    values, vectors = eigh(b)
+    keep = values > 1e-10 * values[-1]
+    basis = vectors[:, keep] / np.sqrt(values[keep])
+    return float(np.linalg.eigvalsh(basis.T @ a @ basis)[-1])

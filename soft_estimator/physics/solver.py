@@ -1,0 +1,97 @@
+"""The linear system of a step: solved, watched and, where it fails, rescued."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import spsolve
+
+from soft_estimator.backends.interface import Array, Backend
+
+_NAMES = {0: "converged", 1: "reached the iteration limit", 2: "broke down", 3: "stalled"}
+# A stalled single-precision solve is as good as its precision allows below this residual.
+_STALL_ACCEPTED = 1e-4
+
+
+class SolverError(RuntimeError):
+    """A system that neither conjugate gradients nor a direct solve could handle."""
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """relative_tolerance: stop at |r| <= tolerance · |b|. max_iterations: before a direct solve takes over."""
+
+    relative_tolerance: float = 1e-6
+    max_iterations: int = 2000
+
+
+@dataclass(frozen=True)
+class SolveReport:
+    """iterations of conjugate gradients, the relative residual reached, and whether a direct solve had to step in."""
+
+    iterations: int
+    relative_residual: float
+    rescued: bool = False
+
+
+@dataclass(frozen=True)
+class LinearSystem:
+    """Block-sparse symmetric matrix with its block-Jacobi preconditioner, on the backend's device."""
+
+    row_start: Array
+    column: Array
+    blocks: Array
+    inverse: Array
+    free: Array
+
+    def to_scipy(self, backend: Backend) -> sp.bsr_matrix:
+        """The matrix as scipy.sparse, in double precision."""
+        host = [backend.to_host(a) for a in (self.blocks, self.column, self.row_start)]
+        n = len(host[2]) - 1
+        return sp.bsr_matrix((host[0].astype(np.float64).reshape(-1, 3, 3), host[1], host[2]), shape=(3 * n, 3 * n))
+
+
+def solve(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings) -> SolveReport:
+    """Solve A x = b on the free nodes from the guess in x, which is overwritten; never returns a bad x silently."""
+    start = x.copy()
+    iterations, residual, status = backend.conjugate_gradient(
+        system.row_start,
+        system.column,
+        system.blocks,
+        system.inverse,
+        b,
+        x,
+        system.free,
+        settings.relative_tolerance,
+        settings.max_iterations,
+    )
+    if status == 0 or (status == 3 and residual < _STALL_ACCEPTED):
+        return SolveReport(int(iterations), float(residual))
+    solution, residual = _solve_directly(backend, system, b, start, _NAMES[int(status)])
+    x[...] = backend.to_device(solution, x.dtype)
+    return SolveReport(int(iterations), residual, rescued=True)
+
+
+def _solve_directly(
+    backend: Backend, system: LinearSystem, b: Array, start: Array, what: str
+) -> tuple[np.ndarray, float]:
+    """Sparse LU in double precision, checked by its residual."""
+    matrix = system.to_scipy(backend).tocsr()
+    free = np.repeat(backend.to_host(system.free) > 0, 3)
+    x = np.where(free, 0.0, backend.to_host(start).astype(np.float64).ravel())
+    rhs = (backend.to_host(b).astype(np.float64).ravel() - matrix @ x)[free]
+    if not (np.isfinite(rhs).all() and np.isfinite(matrix.data).all()):
+        raise SolverError(
+            "the step's system holds NaN or infinite values: the state has already diverged; use a smaller step_s"
+        )
+    inner = matrix[free][:, free].tocsc()
+    x[free] = spsolve(inner, rhs)
+    residual = float(np.linalg.norm(inner @ x[free] - rhs) / max(np.linalg.norm(rhs), 1e-300))
+    if not residual < _STALL_ACCEPTED:
+        raise SolverError(
+            f"conjugate gradients {what} and the direct solve left a relative residual of {residual:.1e}; "
+            "the body may be unsupported or the step too large: fix a region or use a smaller step_s"
+        )
+    return x.reshape(-1, 3), residual

@@ -1,0 +1,74 @@
+"""Rest under load: corotation, contact and held regions iterated to balance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soft_estimator.physics.model import State
+from soft_estimator.physics.solver import LinearSystem, SolverError, SolverSettings, solve
+from soft_estimator.physics.step import Simulation
+
+
+@dataclass(frozen=True)
+class StaticReport:
+    """Rounds of relinearisation, iterations of conjugate gradients in all, and the part of the load left unbalanced."""
+
+    rounds: int
+    iterations: int
+    relative_imbalance: float
+
+
+def solve_static(
+    simulation: Simulation, *, tolerance: float = 1e-6, max_rounds: int = 200, hold_s: float | None = None
+) -> tuple[State, StaticReport]:
+    """The state of rest nearest to the initial pose.
+
+    Args:
+        tolerance: largest force out of balance, relative to the external force.
+        max_rounds: rounds of (rotations, contact, linear solve) before giving up.
+        hold_s: time constant τ of the term M/τ² that keeps each round near the last one. Not needed for held bodies;
+        a body that
+            only lies on the plane needs it, and gets the time of a fall through its own size by default.
+    """
+    s, model = simulation, simulation.model
+    held = model.dirichlet.any
+    if not held and model.contact is None:
+        raise ValueError("a body that is neither fixed nor in contact has no state of rest; add `fixed` or `contact`")
+    shift = 0.0
+    if hold_s is not None or not held:
+        size = np.ptp(model.body.node_position_m, axis=0).max()
+        gravity = max(float(np.linalg.norm(s.parameters.gravity_m_s2)), 1e-6)
+        shift = 1.0 / (hold_s or np.sqrt(size / gravity)) ** 2
+    state = s.initial_state()
+    u = state.u.copy()
+    scale = float(np.linalg.norm(s.backend.to_host(s.external))) or 1.0
+    iterations, reach = 0, 0.2 * float(np.ptp(model.body.node_position_m))
+    for round_number in range(1, max_rounds + 1):
+        system, rhs = _balance_system(s, u, shift)
+        imbalance = float(np.linalg.norm(s.backend.to_host(rhs * s.free[:, None]))) / scale
+        if imbalance < tolerance:
+            return State(u, s.xp.zeros_like(u), None, 0.0), StaticReport(round_number, iterations, imbalance)
+        increment = s.xp.zeros_like(u)
+        settings = SolverSettings(min(1e-3, 0.1 * tolerance / imbalance) if imbalance > 0 else 1e-3, 20000)
+        iterations += solve(s.backend, system, rhs, increment, settings).iterations
+        # Far from balance a round may ask for more than its linearisation carries; no node moves further than this.
+        largest = float(abs(increment).max())
+        u = u + increment * min(1.0, reach / max(largest, 1e-300))
+    raise SolverError(
+        f"no balance after {max_rounds} rounds: {imbalance:.1e} of the load is left; the load may be too large for the body"
+    )
+
+
+def _balance_system(s: Simulation, u: np.ndarray, shift: float) -> tuple[LinearSystem, np.ndarray]:
+    turned = s.cell_rotations(u)
+    rhs = s.forces(u, s.zero, None, turned, 0.0)
+    blocks = s.assemble(turned, 1.0, shift * s.mass)
+    if s.model.contact is not None:
+        _, depth, slope = s.contact_state(u)
+        s.add_along_normal(s.pressure_factor() * depth, rhs)
+        s.add_contact_stiffness(s.pressure_factor() * slope, blocks)
+    inverse = s.xp.empty((len(u), 9), s.model.dtype)
+    s.backend.invert_diagonal(blocks, s.slot, s.free, inverse)
+    return LinearSystem(s.row_start, s.column, blocks, inverse, s.free), rhs

@@ -1,0 +1,301 @@
+"""One time step, forward (METHOD §3-§5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from soft_estimator.backends.cpu import CpuBackend
+from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.physics.model import Model, State, initial_displacement, initial_velocity
+from soft_estimator.physics.parameters import Parameters, lame
+from soft_estimator.physics.solver import LinearSystem, SolveReport, solve
+
+
+@dataclass(frozen=True)
+class Linearisation:
+    """A step's system: the rotations and contact it was taken at, its matrix, and the seconds each stage took."""
+
+    predicted: Array
+    rotations: Array
+    contact: tuple[Array, Array, Array] | None
+    system: LinearSystem
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """How a step's solve went, and the seconds of its stages: rotations, assembly, forces, solve."""
+
+    solve: SolveReport
+    seconds: dict[str, float]
+
+
+class Simulation:
+    """A model with parameters on a backend: `initial_state()`, then `step(state)` again and again."""
+
+    def __init__(self, model: Model, parameters: Parameters, backend: Backend | None = None) -> None:
+        self.model, self.parameters = model, parameters
+        self.backend = b = backend or CpuBackend()
+        self.xp = b.xp
+        body, dtype = model.body, model.dtype
+        regions = int(body.cell_region.max()) + 1
+        given = len(parameters.youngs_modulus_pa)
+        if given != regions:
+            raise ValueError(
+                f"youngs_modulus_pa holds {given} value(s) for {regions} material region(s); give one for each"
+            )
+        self.spacing = body.grid.spacing_m
+        self.position = b.to_device(body.node_position_m, dtype)
+        self.cell_nodes = b.to_device(body.cell_nodes)
+        self.node_cells = b.to_device(body.node_cells)
+        self.gradient_index = b.to_device(body.cells.gradient_index)
+        self.table = b.to_device(body.cells.gradient_table_m, dtype)
+        self.row_start, self.column = b.to_device(body.row_start), b.to_device(body.column)
+        self.slot = b.to_device(body.slot)
+        self.free = b.to_device(model.dirichlet.free, dtype)
+        self.surface = {
+            name: b.to_device(getattr(body.surface, name))
+            for name in ("node_a", "node_b", "weight_b", "area_m2", "node_start", "node_points", "slot_of_pair")
+        }
+        self.lam, self.mu = lame(parameters.poissons_ratio)
+        self.young = b.to_device(parameters.youngs_modulus_pa[body.cell_region], dtype)
+        self.volume = b.to_device(body.node_volume_m3, dtype)
+        self.mass = b.to_device(parameters.density_kg_m3 * body.node_volume_m3, dtype)
+        external = parameters.density_kg_m3 * body.node_volume_m3[:, None] * parameters.gravity_m_s2
+        if len(model.load_n):
+            external = external + model.load_n
+        self.external = b.to_device(external, dtype)
+        self.normal = b.to_device(parameters.plane_normal)
+        self.start = initial_displacement(body, parameters)
+        self.zero = self.xp.zeros((body.node_count, 3), dtype)
+
+    def initial_state(self) -> State:
+        """The body in its initial pose and motion, undeformed."""
+        body, dtype = self.model.body, self.model.dtype
+        v = initial_velocity(body, self.parameters, self.start) * self.model.dirichlet.free[:, None]
+        u, v = self.backend.to_device(self.start, dtype), self.backend.to_device(v, dtype)
+        a = self.initial_acceleration(u, v) if self.model.integrator.carries_acceleration else None
+        return State(u, v, a, 0.0)
+
+    def initial_acceleration(self, u: Array, v: Array) -> Array:
+        """a = M⁻¹(f - D v - f_int) on the free nodes."""
+        turned = self.cell_rotations(u)
+        force = self.forces(u, v, None, turned, 0.0)
+        damping = self.stiffness_times(v, turned) * self.parameters.stiffness_damping_s
+        total = force - damping - self.parameters.mass_damping_per_s * self.mass[:, None] * v
+        if self.model.contact is not None:
+            _, depth, _ = self.contact_state(u)
+            self.add_along_normal(self.pressure_factor() * depth, total)
+        return total / self.mass[:, None] * self.free[:, None]
+
+    def cell_rotations(self, u: Array) -> Array:
+        out = self.xp.empty((self.model.body.cell_count, 9), self.model.dtype)
+        self.backend.rotations(u, self.cell_nodes, self.spacing, out)
+        return out
+
+    def _cell_arguments(self) -> tuple:
+        return self.cell_nodes, self.gradient_index, self.table, self.young, self.lam, self.mu, self.spacing
+
+    def stiffness_times(self, z: Array, turned: Array) -> Array:
+        """K z with the stiffness at the given rotations, without Nitsche's terms."""
+        corner = self.xp.empty((self.model.body.cell_count, 24), self.model.dtype)
+        self.backend.cell_forces(z, z, 0.0, turned, *self._cell_arguments(), corner)
+        out = self.xp.zeros_like(z)
+        self.backend.gather(corner, self.node_cells, 1.0, out)
+        return out
+
+    def forces(self, u: Array, v: Array, a: Array | None, turned: Array, time_s: float) -> Array:
+        """External minus internal force, and the damping by known velocities: f - f_int(u) + D(q_v v + q_a a)."""
+        scheme, p = self.model.integrator, self.parameters
+        known = self._known_velocity(v, a)
+        out = self.external.copy()
+        corner = self.xp.empty((self.model.body.cell_count, 24), self.model.dtype)
+        z = self.zero if known is None else (-p.stiffness_damping_s) * known
+        self.backend.cell_forces(u, z, 1.0, turned, *self._cell_arguments(), corner)
+        self.backend.gather(corner, self.node_cells, -1.0, out)
+        if known is not None:
+            out += (p.mass_damping_per_s * self.mass)[:, None] * known
+        for (cells, _), target in zip(
+            self.model.dirichlet.weak,
+            self.model.dirichlet.weak_targets(self.model.body, self.start, time_s + scheme.step_s * scheme.c_k),
+            strict=True,
+        ):
+            host = [self.backend.to_host(x) for x in (u, turned, self.young)]
+            force = cells.forces(host[0], target, host[1], host[2], self.lam, self.mu)
+            if known is not None:
+                force = force - p.stiffness_damping_s * self._weak_product(cells, self.backend.to_host(known), host)
+            scattered = np.zeros((self.model.body.node_count, 3))
+            np.add.at(scattered, cells.nodes, force)
+            out -= self.backend.to_device(scattered, self.model.dtype)
+        return out
+
+    def _weak_product(self, cells, known: np.ndarray, host: list) -> np.ndarray:
+        blocks = cells.blocks(host[1], host[2], self.lam, self.mu).reshape(-1, 8, 8, 3, 3)
+        return np.einsum("spqab,sqb->spa", blocks, known[cells.nodes])
+
+    def _known_velocity(self, v: Array, a: Array | None) -> Array | None:
+        scheme = self.model.integrator
+        if a is None or (scheme.q_v == 0.0 and scheme.q_a == 0.0):
+            return None
+        return scheme.q_v * v + scheme.q_a * a
+
+    def contact_state(self, u: Array) -> tuple[Array, Array, Array]:
+        """Distance [m], smooth depth [m] and slope of every surface point at displacement u."""
+        law, s = self.model.contact, self.surface
+        out = tuple(self.xp.empty(len(self.model.body.surface.area_m2)) for _ in range(3))
+        self.backend.contact_points(
+            self.position,
+            u,
+            s["node_a"],
+            s["node_b"],
+            s["weight_b"],
+            self.normal,
+            self.parameters.plane_offset_m,
+            law.sharpness_per_m,
+            *out,
+        )
+        return out
+
+    def pressure_factor(self) -> Array:
+        """Force per depth of every surface point [N/m]: stiffness times the area it stands for."""
+        return self.model.contact.stiffness_pa_per_m * self.surface["area_m2"]
+
+    def add_along_normal(self, value: Array, out: Array) -> None:
+        """out += normal · value [N] of the surface points, shared between their nodes."""
+        s = self.surface
+        self.backend.spread_along(
+            self.normal, value, s["node_a"], s["node_start"], s["node_points"], s["weight_b"], out
+        )
+
+    def linearise(self, state: State) -> Linearisation:
+        """The step's matrix, at the rotations and the contact predicted for it."""
+        scheme, p, b, law = self.model.integrator, self.parameters, self.backend, self.model.contact
+        seconds, clock = {}, perf_counter()
+        turned = self.cell_rotations(state.u + (scheme.predictor * scheme.step_s) * state.v)
+        clock = _lap(seconds, "rotations", clock)
+        stiffness_scale = scheme.c_k + scheme.c_d * p.stiffness_damping_s
+        diagonal = (scheme.c_m + scheme.c_d * p.mass_damping_per_s) * self.mass
+        blocks = self.assemble(turned, stiffness_scale, diagonal)
+        predicted = state.u + (scheme.c_k * scheme.step_s) * state.v
+        contact = None
+        if law is not None:
+            contact = self.contact_state(predicted)
+            if law.implicit:
+                self.add_contact_stiffness(scheme.c_k * self.pressure_factor() * contact[2], blocks)
+        inverse = self.xp.empty((self.model.body.node_count, 9), self.model.dtype)
+        b.invert_diagonal(blocks, self.slot, self.free, inverse)
+        system = LinearSystem(self.row_start, self.column, blocks, inverse, self.free)
+        _lap(seconds, "assembly", clock)
+        return Linearisation(predicted, turned, contact, system, seconds)
+
+    def assemble(self, turned: Array, scale: float, diagonal: Array) -> Array:
+        """Blocks of scale · K (Nitsche's terms included) + diag(diagonal)."""
+        blocks = self.xp.empty((len(self.model.body.column), 9), self.model.dtype)
+        self.backend.assemble(
+            turned,
+            self.node_cells,
+            self.gradient_index,
+            self.table,
+            self.young,
+            self.lam,
+            self.mu,
+            scale,
+            diagonal,
+            self.row_start,
+            self.slot,
+            blocks,
+        )
+        for cells, _ in self.model.dirichlet.weak:
+            host = [self.backend.to_host(x) for x in (turned, self.young)]
+            extra = scale * cells.blocks(host[0], host[1], self.lam, self.mu)
+            self.backend.add_blocks(
+                self.backend.to_device(cells.slots.ravel()),
+                self.backend.to_device(extra.reshape(-1, 9), self.model.dtype),
+                blocks,
+            )
+        return blocks
+
+    def add_contact_stiffness(self, value: Array, blocks: Array) -> None:
+        """blocks += value [N/m] n nᵀ of the surface points."""
+        s = self.surface
+        self.backend.add_contact_blocks(
+            self.normal,
+            value,
+            s["node_a"],
+            s["node_b"],
+            s["weight_b"],
+            s["node_start"],
+            s["node_points"],
+            s["slot_of_pair"],
+            self.slot,
+            blocks,
+        )
+
+    def contact_force_values(self, state: State, contact: tuple[Array, Array, Array]) -> Array:
+        """Normal force [N] of every surface point on the right-hand side."""
+        predicted_distance, depth, slope = contact
+        start_distance, start_depth, start_slope = self.contact_state(state.u)
+        change = predicted_distance - start_distance
+        if self.model.contact.implicit:  # f(ũ) + C (ũ - u): the system's C Δu term then acts from ũ on
+            return self.pressure_factor() * (depth + slope * change)
+        return self.pressure_factor() * (start_depth - start_slope * change)
+
+    def right_hand_side(self, state: State, lin: Linearisation) -> Array:
+        """M(p_v v + p_a a) + D(q_v v + q_a a) + f - f_int(u), with the contact force."""
+        scheme = self.model.integrator
+        rhs = self.forces(state.u, state.v, state.a, lin.rotations, state.time_s)
+        inertia = scheme.p_v * state.v
+        if state.a is not None:
+            inertia = inertia + scheme.p_a * state.a
+        rhs += self.mass[:, None] * inertia
+        if lin.contact is not None:
+            self.add_along_normal(self.contact_force_values(state, lin.contact), rhs)
+        return rhs
+
+    def step(self, state: State) -> tuple[State, StepReport]:
+        """Advance by one time step."""
+        scheme = self.model.integrator
+        lin = self.linearise(state)
+        clock = perf_counter()
+        rhs = self.right_hand_side(state, lin)
+        increment = scheme.step_s * state.v
+        time_s = state.time_s + scheme.step_s
+        self.prescribe_increment(state, time_s, increment)
+        clock = _lap(lin.seconds, "forces", clock)
+        report = solve(self.backend, lin.system, rhs, increment, self.model.solver)
+        _lap(lin.seconds, "solve", clock)
+        return self.advance(state, increment, time_s), StepReport(report, lin.seconds)
+
+    def prescribe_increment(self, state: State, time_s: float, increment: Array) -> None:
+        """Set Δu of the held nodes to what their path asks for."""
+        for nodes, path in self.model.dirichlet.held:
+            if not path.moves:
+                increment[nodes] = 0.0
+        if any(path.moves for _, path in self.model.dirichlet.held):
+            u = self.backend.to_host(state.u).astype(np.float64)
+            target = u.copy()
+            self.model.dirichlet.prescribe(self.model.body, self.start, time_s, target)
+            for nodes, path in self.model.dirichlet.held:
+                if path.moves:
+                    increment[nodes] = self.backend.to_device((target - u)[nodes], self.model.dtype)
+
+    def advance(self, state: State, increment: Array, time_s: float) -> State:
+        """The state after an increment Δu."""
+        scheme = self.model.integrator
+        v = scheme.d_u * increment + scheme.d_v * state.v
+        a = None
+        if state.a is not None:
+            v += scheme.d_a * state.a
+            a = (scheme.e_u * increment + scheme.e_v * state.v + scheme.e_a * state.a) * self.free[:, None]
+        for nodes, _ in self.model.dirichlet.held:
+            v[nodes] = increment[nodes] / scheme.step_s
+        return State(state.u + increment, v, a, time_s)
+
+
+def _lap(seconds: dict[str, float], stage: str, since: float) -> float:
+    now = perf_counter()
+    seconds[stage] = seconds.get(stage, 0.0) + now - since
+    return now
