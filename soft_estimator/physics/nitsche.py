@@ -56,21 +56,101 @@ class NitscheCells:
         block = -turn @ both @ np.swapaxes(turn, 3, 4) + self._penalty(lam, mu)[..., None, None] * np.eye(3)
         return (young[self.cell][:, None, None, None, None] * block).reshape(-1, 8, 8, 9)
 
-    def _local(self, u: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rotations (S, 3, 3) and y = x + u relative to corner 0, (S, 8, 3)."""
-        at = u[self.nodes]
-        return r[self.cell].reshape(-1, 3, 3), at - at[:, :1] + self.corners_m
-
     def forces(
-        self, u: np.ndarray, u_fixed: np.ndarray, r: np.ndarray, young: np.ndarray, lam: float, mu: float
+        self,
+        u: np.ndarray,
+        z: np.ndarray,
+        target: np.ndarray,
+        r: np.ndarray,
+        young: np.ndarray,
+        lam: float,
+        mu: float,
     ) -> np.ndarray:
-        """Corner forces (S, 8, 3) for displacements u (N, 3) and prescribed ones u_fixed (S, 8, 3) [m]."""
-        turn, y = self._local(u, r)
-        local, gap = y @ turn - self.corners_m, u[self.nodes] - u_fixed
+        """Corner forces (S, 8, 3) at displacement u, plus the blocks' product with z (both (N, 3)).
+
+        target: prescribed displacements at the corners [m], (S, 8, 3).
+        """
+        turn, local, gap = self._local(u, z, target, r)
         t = self._traction(lam, mu)
-        pulled = np.einsum("spqab,sqb->spa", t, local) + np.einsum("sqpba,sqb->spa", t, gap @ turn)
+        pulled = _times(t, local) + _times_transposed(t, gap @ turn)
         force = -pulled @ np.swapaxes(turn, 1, 2) + np.einsum("spq,sqa->spa", self._penalty(lam, mu), gap)
         return young[self.cell][:, None, None] * force
+
+    def _local(
+        self, u: np.ndarray, z: np.ndarray, target: np.ndarray, r: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rotations (S, 3, 3), Rᵀ(x + u + z) - x relative to corner 0 and u + z - target, both (S, 8, 3)."""
+        turn = r[self.cell].reshape(-1, 3, 3)
+        at = u[self.nodes] + z[self.nodes]
+        return turn, (at - at[:, :1] + self.corners_m) @ turn - self.corners_m, at - target
+
+    def forces_adjoint(
+        self,
+        lmbda: np.ndarray,
+        u: np.ndarray,
+        z: np.ndarray,
+        target: np.ndarray,
+        r: np.ndarray,
+        young: np.ndarray,
+        lam: float,
+        mu: float,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Derivatives of Σ λ·`forces`: by u + z (S, 8, 3), by target (S, 8, 3), by R (S, 9), by λ and μ (S, 2)."""
+        turn, local, gap = self._local(u, z, target, r)
+        stiff = young[self.cell][:, None, None]
+        at = lmbda[self.nodes]
+        back, gap_back = at @ turn, gap @ turn
+        t = self._traction(lam, mu)
+        local_bar, gap_bar = -stiff * _times_transposed(t, back), -stiff * _times(t, back)
+        back_bar = -stiff * (_times(t, local) + _times_transposed(t, gap_back))
+        straight = stiff * np.einsum("spq,sqa->spa", self._penalty(lam, mu), at)
+        y = (local + self.corners_m) @ np.swapaxes(turn, 1, 2)
+        r_bar = sum(
+            np.einsum("spa,spb->sab", one, other) for one, other in ((at, back_bar), (y, local_bar), (gap, gap_bar))
+        )
+        w_bar = gap_bar @ np.swapaxes(turn, 1, 2) + straight
+        lame_bar = np.stack(
+            [
+                np.einsum("spa,spa->s", at, self.forces(u, z, target, r, young, *unit))
+                for unit in ((1.0, 0.0), (0.0, 1.0))
+            ],
+            axis=1,
+        )
+        return local_bar @ np.swapaxes(turn, 1, 2) + w_bar, -w_bar, r_bar.reshape(-1, 9), lame_bar
+
+    def forces_tangent(
+        self,
+        dr: np.ndarray,
+        u: np.ndarray,
+        z: np.ndarray,
+        target: np.ndarray,
+        r: np.ndarray,
+        young: np.ndarray,
+        lam: float,
+        mu: float,
+        dlam: np.ndarray,
+        dmu: np.ndarray,
+    ) -> np.ndarray:
+        """Change of `forces` for changes dr (C, 9) of R and dlam, dmu (C,) of λ, μ at fixed u, z and target."""
+        turn, local, gap = self._local(u, z, target, r)
+        d_turn = dr[self.cell].reshape(-1, 3, 3)
+        t = self._traction(lam, mu)
+        y = (local + self.corners_m) @ np.swapaxes(turn, 1, 2)
+        pulled = _times(t, local) + _times_transposed(t, gap @ turn)
+        change = _times(t, y @ d_turn) + _times_transposed(t, gap @ d_turn)
+        force = -pulled @ np.swapaxes(d_turn, 1, 2) - change @ np.swapaxes(turn, 1, 2)
+        by_lame = self.forces(u, z, target, r, young, 1.0, 0.0)
+        by_shear = self.forces(u, z, target, r, young, 0.0, 1.0)
+        scaled = [by[self.cell][:, None, None] for by in (dlam, dmu)]
+        return young[self.cell][:, None, None] * force + scaled[0] * by_lame + scaled[1] * by_shear
+
+
+def _times(t: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.einsum("spqab,sqb->spa", t, w)
+
+
+def _times_transposed(t: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.einsum("sqpba,sqb->spa", t, w)
 
 
 def nitsche_cells(body: Body, region: Shape) -> NitscheCells:

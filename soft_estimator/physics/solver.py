@@ -95,3 +95,21 @@ def _solve_directly(
             "the body may be unsupported or the step too large: fix a region or use a smaller step_s"
         )
     return x.reshape(-1, 3), residual
+
+
+def solve_many(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings) -> SolveReport:
+    """Solve for several right-hand sides, b and x (N, 3, B); where the joint solve fails, column by column."""
+    start = x.copy()
+    matrix = (system.row_start, system.column, system.blocks, system.inverse)
+    iterations, residual, status = backend.conjugate_gradient_many(
+        *matrix, b, x, system.free, settings.relative_tolerance, settings.max_iterations
+    )
+    if status == 0:
+        return SolveReport(int(iterations), float(residual))
+    reports = []
+    for j in range(b.shape[2]):
+        column = backend.xp.ascontiguousarray(start[:, :, j])
+        reports.append(solve(backend, system, backend.xp.ascontiguousarray(b[:, :, j]), column, settings))
+        x[:, :, j] = column
+    worst = max(report.relative_residual for report in reports)
+    return SolveReport(int(iterations), worst, any(report.rescued for report in reports))

@@ -57,7 +57,8 @@ def solve_static(
         largest = float(abs(increment).max())
         u = u + increment * min(1.0, reach / max(largest, 1e-300))
     raise SolverError(
-        f"no balance after {max_rounds} rounds: {imbalance:.1e} of the load is left; the load may be too large for the body"
+        f"no balance after {max_rounds} rounds: {imbalance:.1e} of the load is left; "
+        "the load may be too large for the body"
     )
 
 

@@ -81,62 +81,53 @@ class Simulation:
         return State(u, v, a, 0.0)
 
     def initial_acceleration(self, u: Array, v: Array) -> Array:
-        """a = M⁻¹(f - D v - f_int) on the free nodes."""
-        turned = self.cell_rotations(u)
-        force = self.forces(u, v, None, turned, 0.0)
-        damping = self.stiffness_times(v, turned) * self.parameters.stiffness_damping_s
-        total = force - damping - self.parameters.mass_damping_per_s * self.mass[:, None] * v
+        """a = M⁻¹(f + contact) - α₁ v on the free nodes of a body that starts undeformed and in rigid motion."""
+        total = self.external.copy()
         if self.model.contact is not None:
-            _, depth, _ = self.contact_state(u)
-            self.add_along_normal(self.pressure_factor() * depth, total)
-        return total / self.mass[:, None] * self.free[:, None]
+            self.add_along_normal(self.pressure_factor() * self.contact_state(u)[1], total)
+        return (total / self.mass[:, None] - self.parameters.mass_damping_per_s * v) * self.free[:, None]
 
     def cell_rotations(self, u: Array) -> Array:
         out = self.xp.empty((self.model.body.cell_count, 9), self.model.dtype)
         self.backend.rotations(u, self.cell_nodes, self.spacing, out)
         return out
 
-    def _cell_arguments(self) -> tuple:
+    def cell_arguments(self) -> tuple:
+        """What the cell loops need besides state and rotations."""
         return self.cell_nodes, self.gradient_index, self.table, self.young, self.lam, self.mu, self.spacing
-
-    def stiffness_times(self, z: Array, turned: Array) -> Array:
-        """K z with the stiffness at the given rotations, without Nitsche's terms."""
-        corner = self.xp.empty((self.model.body.cell_count, 24), self.model.dtype)
-        self.backend.cell_forces(z, z, 0.0, turned, *self._cell_arguments(), corner)
-        out = self.xp.zeros_like(z)
-        self.backend.gather(corner, self.node_cells, 1.0, out)
-        return out
 
     def forces(self, u: Array, v: Array, a: Array | None, turned: Array, time_s: float) -> Array:
         """External minus internal force, and the damping by known velocities: f - f_int(u) + D(q_v v + q_a a)."""
-        scheme, p = self.model.integrator, self.parameters
-        known = self._known_velocity(v, a)
+        p = self.parameters
+        known = self.known_velocity(v, a)
         out = self.external.copy()
         corner = self.xp.empty((self.model.body.cell_count, 24), self.model.dtype)
         z = self.zero if known is None else (-p.stiffness_damping_s) * known
-        self.backend.cell_forces(u, z, 1.0, turned, *self._cell_arguments(), corner)
+        self.backend.cell_forces(u, z, 1.0, turned, *self.cell_arguments(), corner)
         self.backend.gather(corner, self.node_cells, -1.0, out)
         if known is not None:
             out += (p.mass_damping_per_s * self.mass)[:, None] * known
-        for (cells, _), target in zip(
-            self.model.dirichlet.weak,
-            self.model.dirichlet.weak_targets(self.model.body, self.start, time_s + scheme.step_s * scheme.c_k),
-            strict=True,
-        ):
-            host = [self.backend.to_host(x) for x in (u, turned, self.young)]
-            force = cells.forces(host[0], target, host[1], host[2], self.lam, self.mu)
-            if known is not None:
-                force = force - p.stiffness_damping_s * self._weak_product(cells, self.backend.to_host(known), host)
-            scattered = np.zeros((self.model.body.node_count, 3))
-            np.add.at(scattered, cells.nodes, force)
-            out -= self.backend.to_device(scattered, self.model.dtype)
+        for (cells, _), target in zip(self.model.dirichlet.weak, self.weak_targets(time_s)):
+            host = [self.backend.to_host(x) for x in (u, z)]
+            force = cells.forces(
+                *host, target, *[self.backend.to_host(x) for x in (turned, self.young)], self.lam, self.mu
+            )
+            out -= self.scatter(cells.nodes, force)
         return out
 
-    def _weak_product(self, cells, known: np.ndarray, host: list) -> np.ndarray:
-        blocks = cells.blocks(host[1], host[2], self.lam, self.mu).reshape(-1, 8, 8, 3, 3)
-        return np.einsum("spqab,sqb->spa", blocks, known[cells.nodes])
+    def weak_targets(self, time_s: float) -> list[np.ndarray]:
+        """Where the weakly held corners should be when the force balance of the step from time_s holds."""
+        scheme, dirichlet = self.model.integrator, self.model.dirichlet
+        return dirichlet.weak_targets(self.model.body, self.start, time_s + scheme.c_k * scheme.step_s)
 
-    def _known_velocity(self, v: Array, a: Array | None) -> Array | None:
+    def scatter(self, nodes: np.ndarray, values: np.ndarray) -> Array:
+        """Values (S, 8, 3) summed at their nodes, (N, 3), in order."""
+        total = np.zeros((self.model.body.node_count, 3))
+        np.add.at(total, nodes, values)
+        return self.backend.to_device(total, self.model.dtype)
+
+    def known_velocity(self, v: Array, a: Array | None) -> Array | None:
+        """The part q_v v + q_a a of the damped velocity that is known before the solve; None where there is none."""
         scheme = self.model.integrator
         if a is None or (scheme.q_v == 0.0 and scheme.q_a == 0.0):
             return None
@@ -158,6 +149,11 @@ class Simulation:
             *out,
         )
         return out
+
+    def at_points(self, nodal: Array) -> Array:
+        """Nodal values (N, 3) at the surface points, (V, 3)."""
+        w = self.surface["weight_b"][:, None]
+        return (1.0 - w) * nodal[self.surface["node_a"]] + w * nodal[self.surface["node_b"]]
 
     def pressure_factor(self) -> Array:
         """Force per depth of every surface point [N/m]: stiffness times the area it stands for."""
@@ -257,6 +253,11 @@ class Simulation:
 
     def step(self, state: State) -> tuple[State, StepReport]:
         """Advance by one time step."""
+        after, report, _ = self.step_keeping(state)
+        return after, report
+
+    def step_keeping(self, state: State) -> tuple[State, StepReport, Linearisation]:
+        """Advance by one time step and hand out its linearisation as well."""
         scheme = self.model.integrator
         lin = self.linearise(state)
         clock = perf_counter()
@@ -267,7 +268,7 @@ class Simulation:
         clock = _lap(lin.seconds, "forces", clock)
         report = solve(self.backend, lin.system, rhs, increment, self.model.solver)
         _lap(lin.seconds, "solve", clock)
-        return self.advance(state, increment, time_s), StepReport(report, lin.seconds)
+        return self.advance(state, increment, time_s), StepReport(report, lin.seconds), lin
 
     def prescribe_increment(self, state: State, time_s: float, increment: Array) -> None:
         """Set Δu of the held nodes to what their path asks for."""

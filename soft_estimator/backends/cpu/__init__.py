@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu import contact, elasticity, linear, rotation
+from soft_estimator.backends.cpu import contact, elasticity, linear, linear_many, rotation
 
 
 class CpuBackend:
@@ -29,6 +29,7 @@ class CpuBackend:
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)
     conjugate_gradient = staticmethod(linear.conjugate_gradient)
+    conjugate_gradient_many = staticmethod(linear_many.conjugate_gradient_many)
 
     @staticmethod
     def to_device(array: np.ndarray, dtype: np.dtype | type | None = None) -> np.ndarray:

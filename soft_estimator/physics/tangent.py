@@ -1,0 +1,240 @@
+"""The time step linearised: how the state changes with the parameters, for several of them at once.
+
+The counterpart of `adjoint`, line by line; the steps' matrices are those of the simulation itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soft_estimator.backends.interface import Array
+from soft_estimator.geometry.rigid import left_jacobian, rotation_matrix
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.model import State
+from soft_estimator.physics.parameters import lame_slope
+from soft_estimator.physics.solver import SolveReport, solve_many
+from soft_estimator.physics.step import Linearisation, Simulation
+
+
+@dataclass
+class StateTangent:
+    """Changes of u, v and, for schemes that carry it, a along one direction of the parameters; each (N, 3)."""
+
+    u: Array
+    v: Array
+    a: Array | None
+
+
+class Tangent:
+    """Carries the changes of the state along given directions of the parameters through the steps of a simulation."""
+
+    def __init__(self, simulation: Simulation, directions: list[ParameterGradient]) -> None:
+        self.simulation, self.directions = simulation, directions
+        self.start = [self._start_change(d) for d in directions]
+
+    def initial(self) -> list[StateTangent]:
+        """Changes of the initial state."""
+        s, out = self.simulation, []
+        state = s.initial_state()
+        for d, (u, v) in zip(self.directions, self.start):
+            du, dv = s.backend.to_device(u, s.model.dtype), s.backend.to_device(v, s.model.dtype)
+            a = None if state.a is None else self._initial_acceleration(d, state, du, dv)
+            out.append(StateTangent(du, dv, a))
+        return out
+
+    def _start_change(self, d: ParameterGradient) -> tuple[np.ndarray, np.ndarray]:
+        p, body = self.simulation.parameters, self.simulation.model.body
+        arm = (body.node_position_m - body.centroid_m) @ rotation_matrix(p.rotation_rad).T
+        turn = np.cross(left_jacobian(p.rotation_rad) @ d.rotation_rad, arm)
+        v = d.velocity_m_s + np.cross(d.angular_velocity_rad_s, arm) + np.cross(p.angular_velocity_rad_s, turn)
+        return d.translation_m + turn, v * self.simulation.model.dirichlet.free[:, None]
+
+    def _initial_acceleration(self, d: ParameterGradient, state: State, du: Array, dv: Array) -> Array:
+        s, p = self.simulation, self.simulation.parameters
+        change = s.xp.zeros_like(s.zero) + s.backend.to_device(d.gravity_m_s2)
+        change -= d.mass_damping_per_s * state.v + p.mass_damping_per_s * dv
+        other = s.xp.zeros_like(s.zero)
+        if len(s.model.load_n):
+            other -= (d.density_kg_m3 / p.density_kg_m3) * s.backend.to_device(s.model.load_n, s.model.dtype)
+        if s.model.contact is not None:
+            _, depth, slope = s.contact_state(state.u)
+            factor = s.pressure_factor()
+            distance = self._distance_change(d, state.u, du)
+            s.add_along_normal(-factor * slope * distance - factor * depth * d.density_kg_m3 / p.density_kg_m3, other)
+            self._add_along(d, factor * depth, other)
+        return (change + other / s.mass[:, None]) * s.free[:, None]
+
+    def step(
+        self, before: State, after: State, lin: Linearisation, tangents: list[StateTangent]
+    ) -> tuple[list[StateTangent], SolveReport]:
+        """Changes of the state after a step, given those before it and the step's linearisation."""
+        s, scheme = self.simulation, self.simulation.model.integrator
+        increment = after.u - before.u
+        rhs = s.xp.empty((*s.zero.shape, len(tangents)), s.model.dtype)
+        guess = s.xp.empty_like(rhs)
+        for j, t in enumerate(tangents):
+            rhs[:, :, j] = self._right_hand_side(j, before, increment, lin, t)
+            guess[:, :, j] = scheme.step_s * t.v
+            self._held_nodes(j, after.time_s, t, guess[:, :, j])
+        report = solve_many(s.backend, lin.system, rhs, guess, s.model.solver)
+        return [self._advance(t, s.xp.ascontiguousarray(guess[:, :, j])) for j, t in enumerate(tangents)], report
+
+    def _held_nodes(self, j: int, time_s: float, t: StateTangent, increment: Array) -> None:
+        s = self.simulation
+        for nodes, path in s.model.dirichlet.held:
+            if not path.moves:
+                increment[nodes] = 0.0
+                continue
+            target = self.start[j][0][nodes] @ path.at(time_s)[0].T
+            increment[nodes] = s.backend.to_device(target, s.model.dtype) - t.u[nodes]
+
+    def _right_hand_side(self, j: int, before: State, increment: Array, lin: Linearisation, t: StateTangent) -> Array:
+        """Change of r - A Δu at fixed Δu along direction j."""
+        s, d = self.simulation, self.directions[j]
+        known = s.known_velocity(before.v, before.a)
+        known_change = s.known_velocity(t.v, t.a)
+        out = self._elasticity(j, before, increment, lin, t, known, known_change)
+        self._inertia(d, before, increment, t, known, known_change, out)
+        if lin.contact is not None:
+            self._contact(d, before, increment, lin, t, out)
+        return out
+
+    def _elasticity(
+        self,
+        j: int,
+        before: State,
+        increment: Array,
+        lin: Linearisation,
+        t: StateTangent,
+        known: Array | None,
+        known_change: Array | None,
+    ) -> Array:
+        s, p, scheme = self.simulation, self.simulation.parameters, self.simulation.model.integrator
+        d = self.directions[j]
+        z = (scheme.c_k + scheme.c_d * p.stiffness_damping_s) * increment
+        z_change = (scheme.c_d * d.stiffness_damping_s) * increment
+        if known is not None:
+            z -= p.stiffness_damping_s * known
+            z_change -= d.stiffness_damping_s * known + p.stiffness_damping_s * known_change
+        slope = lame_slope(p.poissons_ratio)
+        relative = (d.youngs_modulus_pa / p.youngs_modulus_pa)[s.model.body.cell_region]
+        dlam = s.backend.to_device(s.lam * relative + slope[0] * d.poissons_ratio)
+        dmu = s.backend.to_device(s.mu * relative + slope[1] * d.poissons_ratio)
+        ahead = scheme.predictor * scheme.step_s
+        turn = s.xp.empty((s.model.body.cell_count, 9))
+        s.backend.rotations_tangent(
+            before.u + ahead * before.v, t.u + ahead * t.v, lin.rotations, s.cell_nodes, s.spacing, turn
+        )
+        corner, more = (s.xp.empty((s.model.body.cell_count, 24), s.model.dtype) for _ in range(2))
+        nodes, index, table, young, lam, mu, spacing = s.cell_arguments()
+        s.backend.cell_forces_tangent(
+            turn, before.u, z, 1.0, lin.rotations, nodes, index, table, young, lam, mu, dlam, dmu, spacing, corner
+        )
+        moved = t.u + z_change
+        s.backend.cell_forces(moved, moved, 0.0, lin.rotations, *s.cell_arguments(), more)
+        out = s.xp.zeros_like(s.zero)
+        s.backend.gather(corner + more, s.node_cells, -1.0, out)
+        self._weak_elasticity(j, before, lin, z, moved, turn, dlam, dmu, out)
+        return out
+
+    def _weak_elasticity(
+        self,
+        j: int,
+        before: State,
+        lin: Linearisation,
+        z: Array,
+        moved: Array,
+        turn: Array,
+        dlam: Array,
+        dmu: Array,
+        out: Array,
+    ) -> None:
+        s, scheme = self.simulation, self.simulation.model.integrator
+        host = s.backend.to_host
+        start = self.start[j][0]
+        for (group, path), target in zip(s.model.dirichlet.weak, s.weak_targets(before.time_s)):
+            q = path.at(before.time_s + scheme.c_k * scheme.step_s)[0]
+            cell = (host(lin.rotations), host(s.young), s.lam, s.mu)
+            zero = np.zeros_like(host(z))
+            change = group.forces(host(moved), zero, start[group.nodes] @ q.T, *cell)
+            change -= group.forces(zero, zero, np.zeros_like(target), *cell)
+            change += group.forces_tangent(host(turn), host(before.u), host(z), target, *cell, host(dlam), host(dmu))
+            out -= s.scatter(group.nodes, change)
+
+    def _inertia(
+        self,
+        d: ParameterGradient,
+        before: State,
+        increment: Array,
+        t: StateTangent,
+        known: Array | None,
+        known_change: Array | None,
+        out: Array,
+    ) -> None:
+        s, p, scheme = self.simulation, self.simulation.parameters, self.simulation.model.integrator
+        relative = d.density_kg_m3 / p.density_kg_m3
+        change = s.backend.to_device(d.gravity_m_s2 + relative * p.gravity_m_s2) + scheme.p_v * t.v
+        change = change - d.mass_damping_per_s * scheme.c_d * increment
+        if relative != 0.0:
+            change += relative * (scheme.p_v * before.v - (scheme.c_m + scheme.c_d * p.mass_damping_per_s) * increment)
+        if before.a is not None:
+            change += scheme.p_a * (t.a + relative * before.a)
+        if known is not None:
+            change += (d.mass_damping_per_s + relative * p.mass_damping_per_s) * known
+            change += p.mass_damping_per_s * known_change
+        out += s.mass[:, None] * change
+
+    def _distance_change(self, d: ParameterGradient, u: Array, du: Array) -> Array:
+        """Change of the points' distance n·x + d for a change du and the plane's own."""
+        s = self.simulation
+        change = s.at_points(du) @ s.normal + d.plane_offset_m
+        if d.plane_normal.any():
+            change = change + s.at_points(s.position + u) @ s.backend.to_device(d.plane_normal)
+        return change
+
+    def _add_along(self, d: ParameterGradient, value: Array, out: Array) -> None:
+        """out += (change of n) · value."""
+        s, b = self.simulation, self.simulation.backend
+        if d.plane_normal.any():
+            p = s.surface
+            b.spread_along(
+                b.to_device(d.plane_normal), value, p["node_a"], p["node_start"], p["node_points"], p["weight_b"], out
+            )
+
+    def _contact(
+        self, d: ParameterGradient, before: State, increment: Array, lin: Linearisation, t: StateTangent, out: Array
+    ) -> None:
+        """Change of n P (s + σB), B = δ̃ - δ - c_k n·Δu, or of its explicit form."""
+        s, law, scheme = self.simulation, self.simulation.model.contact, self.simulation.model.integrator
+        predicted_distance, depth, slope = lin.contact
+        distance, start_depth, start_slope = s.contact_state(before.u)
+        factor, ahead = s.pressure_factor(), scheme.c_k * scheme.step_s
+        predicted_change = self._distance_change(d, before.u + ahead * before.v, t.u + ahead * t.v)
+        distance_change = self._distance_change(d, before.u, t.u)
+        if law.implicit:
+            moved = s.at_points(increment)
+            gap = predicted_distance - distance - scheme.c_k * (moved @ s.normal)
+            change = -law.sharpness_per_m * slope * (1 - slope) * gap * predicted_change - slope * distance_change
+            if d.plane_normal.any():
+                change = change - slope * scheme.c_k * (moved @ s.backend.to_device(d.plane_normal))
+            value = depth + slope * gap
+        else:
+            ahead_by = predicted_distance - distance
+            bend = law.sharpness_per_m * start_slope * (1 - start_slope)
+            change = -start_slope * predicted_change + bend * ahead_by * distance_change
+            value = start_depth - start_slope * ahead_by
+        s.add_along_normal(factor * change, out)
+        self._add_along(d, factor * value, out)
+
+    def _advance(self, t: StateTangent, increment: Array) -> StateTangent:
+        s, scheme = self.simulation, self.simulation.model.integrator
+        v = scheme.d_u * increment + scheme.d_v * t.v
+        a = None
+        if t.a is not None:
+            v += scheme.d_a * t.a
+            a = (scheme.e_u * increment + scheme.e_v * t.v + scheme.e_a * t.a) * s.free[:, None]
+        for nodes, _ in s.model.dirichlet.held:
+            v[nodes] = increment[nodes] / scheme.step_s
+        return StateTangent(t.u + increment, v, a)
