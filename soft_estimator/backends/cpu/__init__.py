@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from typing import Any
+
+# Waiting threads sleep instead of spinning: a robot's cores are shared with its camera driver and other nodes, and a
+# spinning
+# wait makes the solver ten times slower there. Must be set before Numba starts its threads.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numba
 import numpy as np
 
 from soft_estimator.backends.cpu import contact, elasticity, linear, linear_many, rotation
+
+# Below this many rows an iteration is shorter than waking a second thread; the bits are the same either way.
+_ONE_THREAD_BELOW = 3000
+
+
+def _with_fitting_threads(solver: Callable[..., tuple], system: tuple) -> tuple:
+    if len(system[3]) >= _ONE_THREAD_BELOW:
+        return solver(*system)
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        return solver(*system)
+    finally:
+        numba.set_num_threads(before)
 
 
 class CpuBackend:
@@ -28,8 +52,14 @@ class CpuBackend:
     add_blocks = staticmethod(linear.add_blocks)
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)
-    conjugate_gradient = staticmethod(linear.conjugate_gradient)
-    conjugate_gradient_many = staticmethod(linear_many.conjugate_gradient_many)
+
+    @staticmethod
+    def conjugate_gradient(*system: Any) -> tuple[int, float, int]:
+        return _with_fitting_threads(linear.conjugate_gradient, system)
+
+    @staticmethod
+    def conjugate_gradient_many(*system: Any) -> tuple[int, float, int]:
+        return _with_fitting_threads(linear_many.conjugate_gradient_many, system)
 
     @staticmethod
     def to_device(array: np.ndarray, dtype: np.dtype | type | None = None) -> np.ndarray:

@@ -1,0 +1,234 @@
+"""Where in a deformed grid an observed point lies: candidate cells from a hash of boxes, inverse trilinear map by
+Newton.
+
+Every cell whose deformed box holds the point is tried, so that none is missed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+_NEWTON_STEPS = 20
+_EDGE = 1e-9  # a point on a face belongs to both cells
+
+
+@njit(parallel=True, cache=True)
+def cell_boxes(position, cell_nodes):
+    """Axis-aligned box (C, 6), low then high, of every deformed cell; position (M, 3), cell_nodes (C, 8)."""
+    boxes = np.empty((cell_nodes.shape[0], 6))
+    for c in prange(cell_nodes.shape[0]):
+        for a in range(3):
+            low = high = position[cell_nodes[c, 0], a]
+            for p in range(1, 8):
+                value = position[cell_nodes[c, p], a]
+                low, high = min(low, value), max(high, value)
+            boxes[c, a], boxes[c, 3 + a] = low, high
+    return boxes
+
+
+@njit(cache=True)
+def _bin(value, low, size, count):
+    return min(max(int((value - low) / size), 0), count - 1)
+
+
+@njit(cache=True)
+def hash_boxes(boxes, low, size, counts):
+    """Cells by bin: the cells of bin b are cells[start[b]:start[b + 1]], bins of edge `size` from `low`."""
+    start = np.zeros(counts[0] * counts[1] * counts[2] + 1, np.int64)
+    for fill in range(2):
+        if fill == 1:
+            for b in range(len(start) - 1):
+                start[b + 1] += start[b]
+            cells = np.empty(start[-1], np.int64)
+            place = start[:-1].copy()
+        for c in range(boxes.shape[0]):
+            i0, i1 = _bin(boxes[c, 0], low[0], size, counts[0]), _bin(boxes[c, 3], low[0], size, counts[0])
+            j0, j1 = _bin(boxes[c, 1], low[1], size, counts[1]), _bin(boxes[c, 4], low[1], size, counts[1])
+            k0, k1 = _bin(boxes[c, 2], low[2], size, counts[2]), _bin(boxes[c, 5], low[2], size, counts[2])
+            for i in range(i0, i1 + 1):
+                for j in range(j0, j1 + 1):
+                    for k in range(k0, k1 + 1):
+                        b = (i * counts[1] + j) * counts[2] + k
+                        if fill == 0:
+                            start[b + 1] += 1
+                        else:
+                            cells[place[b]] = c
+                            place[b] += 1
+    return start, cells
+
+
+@njit(cache=True)
+def _map(position, nodes, xi, y, jacobian):
+    """y(ξ) and ∂y/∂ξ of the trilinear map of a cell."""
+    for a in range(3):
+        y[a] = 0.0
+        for b in range(3):
+            jacobian[a, b] = 0.0
+    for p in range(8):
+        fx, dx = (xi[0], 1.0) if p & 4 else (1.0 - xi[0], -1.0)
+        fy, dy = (xi[1], 1.0) if p & 2 else (1.0 - xi[1], -1.0)
+        fz, dz = (xi[2], 1.0) if p & 1 else (1.0 - xi[2], -1.0)
+        for a in range(3):
+            at = position[nodes[p], a]
+            y[a] += fx * fy * fz * at
+            jacobian[a, 0] += dx * fy * fz * at
+            jacobian[a, 1] += fx * dy * fz * at
+            jacobian[a, 2] += fx * fy * dz * at
+
+
+@njit(cache=True)
+def _solve3(m, b, x):
+    c0 = m[1, 1] * m[2, 2] - m[1, 2] * m[2, 1]
+    c1 = m[1, 2] * m[2, 0] - m[1, 0] * m[2, 2]
+    c2 = m[1, 0] * m[2, 1] - m[1, 1] * m[2, 0]
+    det = m[0, 0] * c0 + m[0, 1] * c1 + m[0, 2] * c2
+    if det == 0.0:
+        return False
+    x[0] = (
+        c0 * b[0] + (m[0, 2] * m[2, 1] - m[0, 1] * m[2, 2]) * b[1] + (m[0, 1] * m[1, 2] - m[0, 2] * m[1, 1]) * b[2]
+    ) / det
+    x[1] = (
+        c1 * b[0] + (m[0, 0] * m[2, 2] - m[0, 2] * m[2, 0]) * b[1] + (m[0, 2] * m[1, 0] - m[0, 0] * m[1, 2]) * b[2]
+    ) / det
+    x[2] = (
+        c2 * b[0] + (m[0, 1] * m[2, 0] - m[0, 0] * m[2, 1]) * b[1] + (m[0, 0] * m[1, 1] - m[0, 1] * m[1, 0]) * b[2]
+    ) / det
+    return True
+
+
+@njit(cache=True)
+def _invert(position, nodes, point, size, xi, y, jacobian, step):
+    """Newton for y(ξ) = point from the middle of the cell; whether it converged inside the cell."""
+    xi[0] = xi[1] = xi[2] = 0.5
+    b = np.empty(3)
+    for _ in range(_NEWTON_STEPS):
+        _map(position, nodes, xi, y, jacobian)
+        error = 0.0
+        for a in range(3):
+            b[a] = point[a] - y[a]
+            error = max(error, abs(b[a]))
+        if error < 1e-13 * size:
+            break
+        if not _solve3(jacobian, b, step):
+            return False
+        largest = 0.0
+        for a in range(3):
+            xi[a] += step[a]
+            largest = max(largest, abs(xi[a] - 0.5))
+        if not largest < 50.0:
+            return False
+    _map(position, nodes, xi, y, jacobian)
+    converged = True
+    for a in range(3):
+        converged = converged and abs(point[a] - y[a]) <= 1e-9 * size and -_EDGE <= xi[a] <= 1.0 + _EDGE
+    return converged
+
+
+@njit(parallel=True, cache=True)
+def locate(points, position, cell_nodes, in_body, value, boxes, start, cells, low, size, counts):
+    """Cell and place of every point.
+
+    A point in several cells (a folded halo) goes to a cell of the body before one of the halo, and to the smaller
+    |value|.
+
+    Args:
+        points (n, 3). position (M, 3), cell_nodes (C, 8): the deformed grid. in_body (C,): cell of the body or of the
+        halo. value (M,): field that decides between cells. The rest: `hash_boxes`.
+
+    Returns:
+        cell (n,), -1 where no cell holds the point; local coordinates (n, 3) in 0-1.
+    """
+    n = points.shape[0]
+    found, local = np.full(n, -1, np.int64), np.zeros((n, 3))
+    for i in prange(n):
+        xi, y, jacobian, step = np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3)
+        point = points[i]
+        outside = False
+        for a in range(3):
+            outside = outside or not (low[a] <= point[a] <= low[a] + size * counts[a])
+        if outside:
+            continue
+        b = (_bin(point[0], low[0], size, counts[0]) * counts[1] + _bin(point[1], low[1], size, counts[1])) * counts[
+            2
+        ] + _bin(point[2], low[2], size, counts[2])
+        best_body, best = False, np.inf
+        for k in range(start[b], start[b + 1]):
+            c = cells[k]
+            if best_body and not in_body[c]:
+                continue
+            inside = True
+            for a in range(3):
+                inside = inside and boxes[c, a] <= point[a] <= boxes[c, 3 + a]
+            if not inside or not _invert(position, cell_nodes[c], point, size, xi, y, jacobian, step):
+                continue
+            total = 0.0
+            for p in range(8):
+                weight = (
+                    (xi[0] if p & 4 else 1 - xi[0]) * (xi[1] if p & 2 else 1 - xi[1]) * (xi[2] if p & 1 else 1 - xi[2])
+                )
+                total += weight * value[cell_nodes[c, p]]
+            if (in_body[c] and not best_body) or abs(total) < best:
+                best_body, best, found[i] = in_body[c], abs(total), c
+                for a in range(3):
+                    local[i, a] = xi[a]
+    return found, local
+
+
+@njit(parallel=True, cache=True)
+def surface_distances(
+    found, local, position, cell_nodes, value, least_slope, distance, weights, slopes, by_value, by_slope
+):
+    """Distance ψ/|g| of located points to the zero level of the carried field, and its derivatives.
+
+    ψ is the field at the point and g its gradient in space. Moving the nodes by δu at fixed points changes the
+    distance by -by_value·Σ N_q δu_q - by_slope·Σ (g·∇N_q) δu_q. Dividing by |g| matters: without it noisy points are
+    explained best by stretching the body, which flattens the field. Where |g| is below `least_slope` (the middle of a
+    thin part) it is held.
+
+    Args:
+        value: nodal field of each point's own cell, (n, 8).
+        distance (n,), weights: N_q (n, 8), slopes: g·∇N_q (n, 8), by_value (n, 3), by_slope (n, 3): out.
+    """
+    for i in prange(found.shape[0]):
+        c = found[i]
+        if c < 0:
+            continue
+        y, jacobian, slope, g, k = np.empty(3), np.empty((3, 3)), np.zeros(3), np.empty(3), np.empty(3)
+        bent, turned = np.zeros(3), np.empty(3)
+        xi, nodes = local[i], cell_nodes[c]
+        _map(position, nodes, xi, y, jacobian)
+        psi = 0.0
+        for p in range(8):
+            fx, dx = (xi[0], 1.0) if p & 4 else (1.0 - xi[0], -1.0)
+            fy, dy = (xi[1], 1.0) if p & 2 else (1.0 - xi[1], -1.0)
+            fz, dz = (xi[2], 1.0) if p & 1 else (1.0 - xi[2], -1.0)
+            weights[i, p] = fx * fy * fz
+            psi += weights[i, p] * value[i, p]
+            slope[0] += dx * fy * fz * value[i, p]
+            slope[1] += fx * dy * fz * value[i, p]
+            slope[2] += fx * fy * dz * value[i, p]
+        if not (_solve3(np.ascontiguousarray(jacobian.T), slope, g) and _solve3(jacobian, g, k)):
+            found[i] = -1
+            continue
+        # S k with S = ∂²ψ/∂ξ² - Σ g_a ∂²y_a/∂ξ², whose diagonal is zero for trilinear functions.
+        for p in range(8):
+            fx, dx = (xi[0], 1.0) if p & 4 else (1.0 - xi[0], -1.0)
+            fy, dy = (xi[1], 1.0) if p & 2 else (1.0 - xi[1], -1.0)
+            fz, dz = (xi[2], 1.0) if p & 1 else (1.0 - xi[2], -1.0)
+            n = nodes[p]
+            rest = value[i, p] - g[0] * position[n, 0] - g[1] * position[n, 1] - g[2] * position[n, 2]
+            xy, xz, yz = dx * dy * fz * rest, dx * fy * dz * rest, fx * dy * dz * rest
+            bent[0] += xy * k[1] + xz * k[2]
+            bent[1] += xy * k[0] + yz * k[2]
+            bent[2] += xz * k[0] + yz * k[1]
+            slopes[i, p] = k[0] * dx * fy * fz + k[1] * fx * dy * fz + k[2] * fx * fy * dz
+        _solve3(np.ascontiguousarray(jacobian.T), bent, turned)
+        size = np.sqrt(g[0] * g[0] + g[1] * g[1] + g[2] * g[2])
+        held = size < least_slope
+        size = max(size, least_slope)
+        distance[i] = psi / size
+        cube = 0.0 if held else psi / (size * size * size)
+        for a in range(3):
+            by_value[i, a] = g[a] / size - cube * turned[a]
+            by_slope[i, a] = -cube * g[a]

@@ -1,0 +1,104 @@
+"""Minimisers that need the adjoint gradient only: L-BFGS-B and Barzilai-Borwein; and several starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize
+
+from soft_estimator.estimation.levenberg_marquardt import Fit, LeastSquaresSettings, Progress, fit
+from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.physics.solver import SolverError
+
+
+def fit_lbfgs(
+    problem: Problem, theta: np.ndarray, *, max_iterations: int = 100, progress: Progress | None = None
+) -> Fit:
+    """SciPy's L-BFGS-B on the cost over all frames, within six prior standard deviations of the prior."""
+    v, history, best = problem.variables, [], {}
+
+    def cost(at: np.ndarray) -> tuple[float, np.ndarray]:
+        try:
+            evaluation = problem.evaluate(at, gradient=True)
+        except SolverError:
+            return 1e300, np.zeros_like(at)
+        history.append({"frames": len(problem.frames), "cost": evaluation.cost, "theta": at.copy()})
+        if not best or evaluation.cost < best["at"].cost:
+            best["at"] = evaluation
+        if progress:
+            progress(len(history), len(problem.frames), evaluation)
+        return evaluation.cost, evaluation.gradient
+
+    bounds = list(zip(v.prior_mean - 6 * v.prior_std, v.prior_mean + 6 * v.prior_std))
+    result = minimize(cost, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": max_iterations})
+    return Fit(best["at"], str(result.message), int(result.nit), history)
+
+
+def fit_barzilai_borwein(
+    problem: Problem,
+    theta: np.ndarray,
+    *,
+    max_iterations: int = 100,
+    gradient_tolerance: float = 1e-6,
+    progress: Progress | None = None,
+) -> Fit:
+    """Gradient descent with Barzilai-Borwein steps, safeguarded: a step that raises the cost tenfold is cut back."""
+    current = problem.evaluate(theta, gradient=True)
+    first, history = current, []
+    best = current
+    rate = 0.1 / max(np.abs(current.gradient).max(), 1e-300)
+    reason = f"reached {max_iterations} iterations"
+    for iteration in range(1, max_iterations + 1):
+        history.append({"frames": len(problem.frames), "cost": current.cost, "theta": current.theta.copy()})
+        if progress:
+            progress(iteration, len(problem.frames), current)
+        if np.abs(current.gradient).max() <= gradient_tolerance * max(np.abs(first.gradient).max(), 1e-300):
+            reason = f"gradient below {gradient_tolerance:g} of the first one"
+            break
+        trial, rate = _safe_step(problem, current, rate)
+        if trial is None:
+            reason = "no further decrease"
+            break
+        step, change = trial.theta - current.theta, trial.gradient - current.gradient
+        curvature = float(step @ change)
+        rate = float(step @ step) / curvature if curvature > 0 else 2 * rate
+        current = trial
+        best = current if current.cost < best.cost else best
+    return Fit(best, reason, len(history), history)
+
+
+def _safe_step(problem: Problem, current: Evaluation, rate: float) -> tuple[Evaluation | None, float]:
+    for _ in range(30):
+        step = np.clip(-rate * current.gradient, -1.0, 1.0)
+        try:
+            trial = problem.evaluate(current.theta + step, gradient=True)
+        except SolverError:
+            trial = None
+        if trial is not None and trial.cost <= 10 * current.cost:
+            return trial, rate
+        rate *= 0.25
+    return None, rate
+
+
+def fit_from_several_starts(
+    problem: Problem,
+    starts: list[np.ndarray],
+    *,
+    settings: LeastSquaresSettings | None = None,
+    progress: Callable[[int, Fit], None] | None = None,
+) -> tuple[Fit, list[Fit]]:
+    """Levenberg-Marquardt from every start: the best fit, and all of them."""
+    fits = []
+    for k, theta in enumerate(starts):
+        fits.append(fit(problem, theta, settings=settings))
+        if progress:
+            progress(k, fits[-1])
+    return min(fits, key=lambda f: f.evaluation.cost), fits
+
+
+def random_starts(problem: Problem, count: int, seed: int, factor: float = 10.0) -> list[np.ndarray]:
+    """Starts around the prior: Young's modulus within `factor` either way, the rest half a prior deviation."""
+    v, rng = problem.variables, np.random.default_rng(seed)
+    spread = [np.log(factor) if x.name == "youngs_modulus_pa" else 0.5 * x.prior_std for x in v.variables]
+    return [v.prior_mean + rng.uniform(-1, 1, len(v)) * spread for _ in range(count)]

@@ -1,0 +1,115 @@
+"""The rest shape's distance field, carried along by the deforming body.
+
+Around the body lies a halo of cells whose nodes follow the body by affine extrapolation, so that a point near the
+surface, on either side, always finds a cell, and its distance changes smoothly with the body's motion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import cKDTree
+
+from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
+from soft_estimator.physics.body import Body
+
+HALO_CELLS = 3  # the halo reaches this many cells beyond the surface
+_NEIGHBOURS = 24  # nodes of the body an extrapolated node follows
+
+
+@dataclass(frozen=True)
+class CarriedField:
+    """φ on the body's cells and on the halo around them.
+
+    Attributes:
+        position_m: rest positions of all nodes, the body's first, (M, 3). phi_m: φ there, (M,).
+        laplacian_per_m: Δφ there, for the noise bias of curved surfaces, (M,).
+        follow: displacement of all nodes = follow @ displacement of the body's, sparse (M, N).
+        cell_nodes: (C, 8), int64. in_body: which cells are the body's own, (C,).
+        spacing_m: edge of a cell.
+    """
+
+    position_m: np.ndarray
+    phi_m: np.ndarray
+    laplacian_per_m: np.ndarray
+    follow: sp.csr_matrix
+    cell_nodes: np.ndarray
+    in_body: np.ndarray
+    spacing_m: float
+
+
+def carry_field(body: Body) -> CarriedField:
+    """Build the carried field of a body."""
+    grid = _padded(body.grid, HALO_CELLS + 2)
+    h, shape = grid.spacing_m, np.array(grid.shape)
+    stride = np.array([shape[1] * shape[2], shape[2], 1])
+    origin = np.round((body.grid.origin_m - grid.origin_m) / h).astype(np.int64)
+    ijk = np.stack(np.unravel_index(body.node_index, body.grid.shape), axis=-1) + origin
+    own = ijk @ stride
+    wanted = (grid.phi_m < (HALO_CELLS + 1) * h).ravel()
+    wanted[own] = True
+    halo = np.setdiff1d(np.nonzero(wanted)[0], own)
+    nodes = np.concatenate([own, halo])
+    place = np.full(grid.phi_m.size, -1, dtype=np.int64)
+    place[nodes] = np.arange(len(nodes))
+
+    lowest = np.nonzero(wanted.reshape(shape)[:-1, :-1, :-1])
+    corners = (np.stack(lowest, axis=-1) @ stride)[:, None] + CORNER_OFFSETS @ stride
+    cell_nodes = place[corners]
+    cell_nodes = cell_nodes[(cell_nodes >= 0).all(axis=1)]
+    own_cells = {tuple(row) for row in place[own][body.cell_nodes[:, [0, 7]]].tolist()}
+    in_body = np.array([tuple(row) in own_cells for row in cell_nodes[:, [0, 7]].tolist()])
+    position = grid.node_positions_m(nodes)
+    return CarriedField(
+        position_m=position,
+        phi_m=grid.phi_m.ravel()[nodes],
+        laplacian_per_m=_laplacian(grid).ravel()[nodes],
+        follow=_follow(body, position[body.node_count :]),
+        cell_nodes=np.ascontiguousarray(cell_nodes),
+        in_body=in_body,
+        spacing_m=h,
+    )
+
+
+def _padded(grid: SignedDistanceGrid, cells: int) -> SignedDistanceGrid:
+    """The grid with φ continued outwards along each axis, at the slope of its border but never falling."""
+    phi = grid.phi_m
+    for axis in range(3):
+        phi = np.moveaxis(phi, axis, 0)
+        reach = np.arange(1, cells + 1).reshape(-1, 1, 1)
+        first = phi[:1] + reach[::-1] * np.clip(phi[:1] - phi[1:2], 0, grid.spacing_m)
+        last = phi[-1:] + reach * np.clip(phi[-1:] - phi[-2:-1], 0, grid.spacing_m)
+        phi = np.moveaxis(np.concatenate([first, phi, last]), 0, axis)
+    return SignedDistanceGrid(phi, grid.origin_m - cells * grid.spacing_m, grid.spacing_m)
+
+
+def _laplacian(grid: SignedDistanceGrid) -> np.ndarray:
+    """Δφ by second differences, smoothed over neighbours and bounded by the curvature a cell can show."""
+    total = np.zeros(grid.shape)
+    for axis in range(3):
+        phi = np.moveaxis(grid.phi_m, axis, 0)
+        np.moveaxis(total, axis, 0)[1:-1] += phi[:-2] - 2 * phi[1:-1] + phi[2:]
+    return np.clip(total / grid.spacing_m**2, -2 / grid.spacing_m, 2 / grid.spacing_m)
+
+
+def _follow(body: Body, halo_m: np.ndarray) -> sp.csr_matrix:
+    """Each halo node moves with the affine motion that fits the body's nearest nodes best."""
+    count, h = body.node_count, body.grid.spacing_m
+    identity = sp.identity(count, format="csr")
+    if len(halo_m) == 0:
+        return identity
+    solid = np.nonzero(body.node_volume_m3 > 0.05 * h**3)[0]
+    near = min(_NEIGHBOURS, len(solid))
+    distance, index = cKDTree(body.node_position_m[solid]).query(halo_m, k=near)
+    index = solid[index]
+    arm = (body.node_position_m[index] - halo_m[:, None]) / h
+    basis = np.concatenate([np.ones((*arm.shape[:2], 1)), arm], axis=2)
+    weight = np.exp(-0.25 * ((distance - distance[:, :1]) / h) ** 2)
+    normal = np.einsum("nki,nk,nkj->nij", basis, weight, basis)
+    normal[:, 1:, 1:] += 1e-12 * np.trace(normal, axis1=1, axis2=2)[:, None, None] * np.eye(3)
+    first = np.linalg.solve(normal, np.broadcast_to(np.eye(4)[:, :1], (len(halo_m), 4, 1)))[..., 0]
+    share = np.einsum("nki,ni->nk", basis, first) * weight
+    rows = np.repeat(np.arange(len(halo_m)), near)
+    return sp.vstack([identity, sp.csr_matrix((share.ravel(), (rows, index.ravel())), (len(halo_m), count))]).tocsr()

@@ -1,0 +1,125 @@
+"""How sure the estimate is, and what the data could not tell (METHOD §8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.estimation.variables import natural_slope, to_natural
+
+# A parameter counts as observed when the data alone narrowed it at least this much below its prior.
+NARROWED = 0.5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One parameter's answer.
+
+    Attributes:
+        label, unit, value: natural value. std: its standard deviation. low, high: 95 % interval, through the transform.
+        observable: whether the data narrowed the prior. reason: why not, in plain words, else "".
+    """
+
+    label: str
+    unit: str
+    value: float
+    std: float
+    low: float
+    high: float
+    observable: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Gaussian posterior of θ around a minimum.
+
+    Attributes:
+        covariance: of θ, (P, P). noise_scale: how many times the stated noise the residuals show (robust).
+        estimates: one a variable.
+    """
+
+    covariance: np.ndarray
+    noise_scale: float
+    estimates: tuple[Estimate, ...]
+
+
+def posterior(problem: Problem, at: Evaluation) -> Posterior:
+    """Posterior at a minimum whose evaluation holds the Jacobian.
+
+    The noise is scaled to what the residuals show, never below a tenth of what was stated: exact points would
+    otherwise claim a certainty that the arithmetic does not have.
+    """
+    if at.jacobian is None:
+        raise ValueError("the posterior needs the Jacobian; evaluate with jacobian=True")
+    v = problem.variables
+    scale = noise_scale(at.residual, len(v))
+    information = at.jacobian.T @ (at.jacobian * at.weight[:, None]) / scale**2
+    prior = 1.0 / v.prior_std**2
+    covariance = np.linalg.inv(information + np.diag(prior))
+    reasons = _reasons(problem, at, information, covariance)
+    out = []
+    for j, variable in enumerate(v.variables):
+        theta, std = at.theta[j], float(np.sqrt(covariance[j, j]))
+        out.append(
+            Estimate(
+                label=variable.label,
+                unit=variable.unit,
+                value=to_natural(variable, theta),
+                std=abs(natural_slope(variable, theta)) * std,
+                low=to_natural(variable, theta - 1.96 * std),
+                high=to_natural(variable, theta + 1.96 * std),
+                observable=not reasons[j],
+                reason=reasons[j],
+            )
+        )
+    return Posterior(covariance, scale, tuple(out))
+
+
+def noise_scale(residual: np.ndarray, variables: int) -> float:
+    """Standard deviation of the whitened residuals by their median size, which outliers do not move."""
+    freedom = max(len(residual) - variables, 1) / len(residual)
+    return max(1.4826 * float(np.median(np.abs(residual))) / np.sqrt(freedom), 0.1)
+
+
+def _reasons(problem: Problem, at: Evaluation, information: np.ndarray, covariance: np.ndarray) -> list[str]:
+    """Why each variable is not observable, "" where it is."""
+    v = problem.variables
+    out = []
+    touched = _touches(problem, at)
+    for j, variable in enumerate(v.variables):
+        narrowed = float(np.sqrt(covariance[j, j])) / variable.prior_std
+        if narrowed < NARROWED:
+            out.append("")
+            continue
+        if variable.name.startswith("plane") and not touched:
+            out.append("the body never touched the plane")
+        elif information[j, j] * variable.prior_std**2 < 1.0:
+            out.append(_ALONE.get(variable.name, "the motion hardly depends on it"))
+        else:
+            out.append(f"the data cannot tell it from {_partner(v.labels, covariance, j)}")
+    return out
+
+
+_ALONE = {
+    "poissons_ratio": "the body hardly moved sideways to its load",
+    "youngs_modulus_pa": "the body hardly deformed",
+    "stiffness_damping_s": "nothing swung long enough to lose energy",
+    "mass_damping_per_s": "nothing moved long enough to lose energy",
+}
+
+
+def _partner(labels: list[str], covariance: np.ndarray, j: int) -> str:
+    """The variable most correlated with variable j."""
+    std = np.sqrt(np.diag(covariance))
+    correlation = np.abs(covariance[j] / (std * std[j]))
+    correlation[j] = 0.0
+    return labels[int(np.argmax(correlation))]
+
+
+def _touches(problem: Problem, at: Evaluation) -> bool:
+    """Whether the residuals depend on the plane at all."""
+    columns = [j for j, v in enumerate(problem.variables.variables) if v.name.startswith("plane")]
+    return bool(columns) and bool(np.abs(at.jacobian[:, columns]).max() > 1e-9)
