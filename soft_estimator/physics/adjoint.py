@@ -21,11 +21,11 @@ from soft_estimator.physics.step import Linearisation, Simulation
 
 @dataclass
 class StateGradient:
-    """Derivatives of a scalar by u, v and, for schemes that carry it, a; each (N, 3)."""
+    """Derivatives of a scalar by u, v and a; each (N, 3)."""
 
     u: Array
     v: Array
-    a: Array | None
+    a: Array
 
 
 class Adjoint:
@@ -44,8 +44,7 @@ class Adjoint:
 
     def zero_state(self) -> StateGradient:
         s = self.simulation
-        a = s.xp.zeros_like(s.zero) if s.model.integrator.carries_acceleration else None
-        return StateGradient(s.xp.zeros_like(s.zero), s.xp.zeros_like(s.zero), a)
+        return StateGradient(*(s.xp.zeros_like(s.zero) for _ in range(3)))
 
     def step_back(self, before: State, after: State, bar: StateGradient) -> tuple[StateGradient, SolveReport]:
         """Derivatives by the state before a step, given those by the state after it."""
@@ -55,11 +54,13 @@ class Adjoint:
         lin = s.linearise(before)
 
         increment_bar = bar.u + scheme.d_u * free * bar.v + (1 - free) * bar.v / scheme.step_s
-        out = StateGradient(bar.u.copy(), scheme.d_v * free * bar.v, None)
-        if bar.a is not None:
+        out = StateGradient(bar.u.copy(), scheme.d_v * free * bar.v, s.xp.zeros_like(bar.a))
+        if scheme.carries_acceleration:
             increment_bar += scheme.e_u * free * bar.a
             out.v += scheme.e_v * free * bar.a
-            out.a = free * (scheme.d_a * bar.v + scheme.e_a * bar.a)
+            out.a += free * (scheme.d_a * bar.v + scheme.e_a * bar.a)
+        else:
+            increment_bar += scheme.e_u * bar.a
 
         lmbda = s.xp.zeros_like(s.zero)
         report = solve(s.backend, lin.system, increment_bar * free, lmbda, s.model.solver)
@@ -114,7 +115,7 @@ class Adjoint:
         out.u -= pull
         turned = xp.empty((cells, 24))
         s.backend.rotations_adjoint(
-            before.u + (scheme.predictor * scheme.step_s) * before.v,
+            before.u + (scheme.predictor * scheme.step_s) * s.velocity_ahead(before.v, before.a),
             lin.rotations,
             r_bar,
             s.cell_nodes,
@@ -124,12 +125,19 @@ class Adjoint:
         turn = xp.zeros_like(lmbda)
         s.backend.gather(turned, s.node_cells, -1.0, turn)
         out.u += turn
-        out.v += (scheme.predictor * scheme.step_s) * turn
+        self._ahead_adjoint((scheme.predictor * scheme.step_s) * turn, out)
         self.gradient.stiffness_damping_s -= float((pull * scheme.c_d * increment).sum())
         if known is None:
             return None
         self.gradient.stiffness_damping_s += float((pull * known).sum())
         return p.stiffness_damping_s * pull
+
+    def _ahead_adjoint(self, ahead_bar: Array, out: StateGradient) -> None:
+        """The adjoint of `Simulation.velocity_ahead`."""
+        if self.simulation.model.integrator.ahead_v == 0.0:
+            out.a += ahead_bar
+        else:
+            out.v += ahead_bar
 
     def _material_adjoint(self, lame_bar: np.ndarray) -> None:
         """Young's modulus of each region and Poisson's ratio from the derivatives by λ and μ of the cells."""
@@ -147,7 +155,7 @@ class Adjoint:
         moved = -(scheme.c_m + scheme.c_d * p.mass_damping_per_s) * increment + scheme.p_v * before.v
         out.v += scheme.p_v * weighted
         g.mass_damping_per_s -= scheme.c_d * float((weighted * increment).sum())
-        if out.a is not None:
+        if scheme.carries_acceleration:
             moved += scheme.p_a * before.a
             out.a += scheme.p_a * weighted
         if known_bar is not None:
@@ -182,22 +190,23 @@ class Adjoint:
             predicted_bar = -factor * along * start_slope
             distance_bar = factor * along * law.sharpness_per_m * start_slope * (1 - start_slope) * change
             normal_bar = (factor * (start_depth - start_slope * change)) @ at
-        ahead = scheme.c_k * scheme.step_s
-        normal_bar = normal_bar + predicted_bar @ s.at_points(s.position + before.u + ahead * before.v)
+        normal_bar = normal_bar + predicted_bar @ s.at_points(s.position + lin.predicted)
         normal_bar = normal_bar + distance_bar @ s.at_points(s.position + before.u)
         self.gradient.plane_normal += s.backend.to_host(normal_bar)
         self.gradient.plane_offset_m += float((predicted_bar + distance_bar).sum())
         s.add_along_normal(predicted_bar + distance_bar, out.u)
         push = s.xp.zeros_like(lmbda)
         s.add_along_normal(predicted_bar, push)
-        out.v += ahead * push
+        self._ahead_adjoint((scheme.c_k * scheme.step_s) * push, out)
 
     def finish(self, bar: StateGradient) -> ParameterGradient:
         """Carry the derivatives by the initial state to the initial pose and motion; the gradient is then complete."""
         s, p, g = self.simulation, self.simulation.parameters, self.gradient
         body, host = s.model.body, s.backend.to_host
         u_bar, v_bar = (host(x).astype(np.float64) for x in (bar.u, bar.v))
-        if bar.a is not None:
+        if not s.model.integrator.carries_acceleration:
+            v_bar = v_bar + host(bar.a)
+        else:
             self._initial_acceleration_adjoint(host(bar.a).astype(np.float64), u_bar, v_bar)
         u_bar = u_bar + self.start_bar
         v_bar = v_bar * s.model.dirichlet.free[:, None]

@@ -5,6 +5,9 @@ rotations:
 
     [c_m M + c_d D + c_k K] Δu = M (p_v v + p_a a) + D (q_v v + q_a a) + f - f_int(u)
     v⁺ = d_u Δu + d_v v + d_a a        a⁺ = e_u Δu + e_v v + e_a a
+
+The third array a is the acceleration for HHT. The θ-scheme carries its last mean velocity Δu/Δt there, to look ahead
+with: v itself swings from step to step in modes much faster than the step, and looking ahead with it feeds those.
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ class Integrator:
     """Coefficients of one scheme for a step Δt; the names are those of the module's equations."""
 
     step_s: float
-    predictor: float  # the cells' rotations are taken at u + predictor Δt v
+    predictor: float  # the cells' rotations are taken at u + predictor Δt w, w = ahead_v v + ahead_a a
     c_m: float
     c_d: float
     c_k: float
     p_v: float
     d_u: float
     d_v: float
+    ahead_v: float = 1.0
+    ahead_a: float = 0.0
     p_a: float = 0.0
     q_v: float = 0.0
     q_a: float = 0.0
@@ -34,7 +39,8 @@ class Integrator:
 
     @property
     def carries_acceleration(self) -> bool:
-        return self.e_u != 0.0
+        """Whether a is an acceleration; otherwise it is the last step's mean velocity."""
+        return self.ahead_a == 0.0
 
 
 def theta_scheme(step_s: float, theta: float = 0.5, *, lagged: bool = False) -> Integrator:
@@ -52,6 +58,9 @@ def theta_scheme(step_s: float, theta: float = 0.5, *, lagged: bool = False) -> 
         p_v=1 / (theta * dt),
         d_u=1 / (theta * dt),
         d_v=-(1 - theta) / theta,
+        ahead_v=0.0,
+        ahead_a=1.0,
+        e_u=1 / dt,
     )
 
 

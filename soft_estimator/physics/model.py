@@ -18,14 +18,14 @@ from soft_estimator.physics.solver import SolverSettings
 
 @dataclass(frozen=True)
 class State:
-    """Displacement u [m], velocity v [m/s] and acceleration a [m/s²] of the nodes, each (N, 3), at a time [s].
+    """Displacement u [m], velocity v [m/s] and the scheme's third array of the nodes, each (N, 3), at a time [s].
 
-    a is None for schemes that do not carry it.
+    a is the acceleration [m/s²] or, for the θ-scheme, the last step's mean velocity [m/s].
     """
 
     u: np.ndarray
     v: np.ndarray
-    a: np.ndarray | None
+    a: np.ndarray
     time_s: float
 
 

@@ -49,7 +49,9 @@ def solve_static(
         system, rhs = _balance_system(s, u, shift)
         imbalance = float(np.linalg.norm(s.backend.to_host(rhs * s.free[:, None]))) / scale
         if imbalance < tolerance:
-            return State(u, s.xp.zeros_like(u), None, 0.0), StaticReport(round_number, iterations, imbalance)
+            return State(u, s.xp.zeros_like(u), s.xp.zeros_like(u), 0.0), StaticReport(
+                round_number, iterations, imbalance
+            )
         increment = s.xp.zeros_like(u)
         settings = SolverSettings(min(1e-3, 0.1 * tolerance / imbalance) if imbalance > 0 else 1e-3, 20000)
         iterations += solve(s.backend, system, rhs, increment, settings).iterations

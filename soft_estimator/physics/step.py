@@ -77,7 +77,7 @@ class Simulation:
         body, dtype = self.model.body, self.model.dtype
         v = initial_velocity(body, self.parameters, self.start) * self.model.dirichlet.free[:, None]
         u, v = self.backend.to_device(self.start, dtype), self.backend.to_device(v, dtype)
-        a = self.initial_acceleration(u, v) if self.model.integrator.carries_acceleration else None
+        a = self.initial_acceleration(u, v) if self.model.integrator.carries_acceleration else v.copy()
         return State(u, v, a, 0.0)
 
     def initial_acceleration(self, u: Array, v: Array) -> Array:
@@ -126,10 +126,15 @@ class Simulation:
         np.add.at(total, nodes, values)
         return self.backend.to_device(total, self.model.dtype)
 
+    def velocity_ahead(self, v: Array, a: Array) -> Array:
+        """The velocity that looks ahead to where rotations and contact are taken."""
+        scheme = self.model.integrator
+        return a if scheme.ahead_v == 0.0 else v
+
     def known_velocity(self, v: Array, a: Array | None) -> Array | None:
         """The part q_v v + q_a a of the damped velocity that is known before the solve; None where there is none."""
         scheme = self.model.integrator
-        if a is None or (scheme.q_v == 0.0 and scheme.q_a == 0.0):
+        if a is None or not scheme.carries_acceleration:
             return None
         return scheme.q_v * v + scheme.q_a * a
 
@@ -170,12 +175,13 @@ class Simulation:
         """The step's matrix, at the rotations and the contact predicted for it."""
         scheme, p, b, law = self.model.integrator, self.parameters, self.backend, self.model.contact
         seconds, clock = {}, perf_counter()
-        turned = self.cell_rotations(state.u + (scheme.predictor * scheme.step_s) * state.v)
+        ahead = scheme.step_s * self.velocity_ahead(state.v, state.a)
+        turned = self.cell_rotations(state.u + scheme.predictor * ahead)
         clock = _lap(seconds, "rotations", clock)
         stiffness_scale = scheme.c_k + scheme.c_d * p.stiffness_damping_s
         diagonal = (scheme.c_m + scheme.c_d * p.mass_damping_per_s) * self.mass
         blocks = self.assemble(turned, stiffness_scale, diagonal)
-        predicted = state.u + (scheme.c_k * scheme.step_s) * state.v
+        predicted = state.u + scheme.c_k * ahead
         contact = None
         if law is not None:
             contact = self.contact_state(predicted)
@@ -244,7 +250,7 @@ class Simulation:
         scheme = self.model.integrator
         rhs = self.forces(state.u, state.v, state.a, lin.rotations, state.time_s)
         inertia = scheme.p_v * state.v
-        if state.a is not None:
+        if scheme.carries_acceleration:
             inertia = inertia + scheme.p_a * state.a
         rhs += self.mass[:, None] * inertia
         if lin.contact is not None:
@@ -262,7 +268,7 @@ class Simulation:
         lin = self.linearise(state)
         clock = perf_counter()
         rhs = self.right_hand_side(state, lin)
-        increment = scheme.step_s * state.v
+        increment = scheme.step_s * self.velocity_ahead(state.v, state.a)
         time_s = state.time_s + scheme.step_s
         self.prescribe_increment(state, time_s, increment)
         clock = _lap(lin.seconds, "forces", clock)
@@ -287,10 +293,10 @@ class Simulation:
         """The state after an increment Δu."""
         scheme = self.model.integrator
         v = scheme.d_u * increment + scheme.d_v * state.v
-        a = None
-        if state.a is not None:
+        a = scheme.e_u * increment
+        if scheme.carries_acceleration:
             v += scheme.d_a * state.a
-            a = (scheme.e_u * increment + scheme.e_v * state.v + scheme.e_a * state.a) * self.free[:, None]
+            a = (a + scheme.e_v * state.v + scheme.e_a * state.a) * self.free[:, None]
         for nodes, _ in self.model.dirichlet.held:
             v[nodes] = increment[nodes] / scheme.step_s
         return State(state.u + increment, v, a, time_s)

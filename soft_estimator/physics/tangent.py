@@ -20,11 +20,11 @@ from soft_estimator.physics.step import Linearisation, Simulation
 
 @dataclass
 class StateTangent:
-    """Changes of u, v and, for schemes that carry it, a along one direction of the parameters; each (N, 3)."""
+    """Changes of u, v and a along one direction of the parameters; each (N, 3)."""
 
     u: Array
     v: Array
-    a: Array | None
+    a: Array
 
 
 class Tangent:
@@ -40,7 +40,8 @@ class Tangent:
         state = s.initial_state()
         for d, (u, v) in zip(self.directions, self.start):
             du, dv = s.backend.to_device(u, s.model.dtype), s.backend.to_device(v, s.model.dtype)
-            a = None if state.a is None else self._initial_acceleration(d, state, du, dv)
+            carries = s.model.integrator.carries_acceleration
+            a = self._initial_acceleration(d, state, du, dv) if carries else dv.copy()
             out.append(StateTangent(du, dv, a))
         return out
 
@@ -76,7 +77,7 @@ class Tangent:
         guess = s.xp.empty_like(rhs)
         for j, t in enumerate(tangents):
             rhs[:, :, j] = self._right_hand_side(j, before, increment, lin, t)
-            guess[:, :, j] = scheme.step_s * t.v
+            guess[:, :, j] = scheme.step_s * s.velocity_ahead(t.v, t.a)
             self._held_nodes(j, after.time_s, t, guess[:, :, j])
         report = solve_many(s.backend, lin.system, rhs, guess, s.model.solver)
         return [self._advance(t, s.xp.ascontiguousarray(guess[:, :, j])) for j, t in enumerate(tangents)], report
@@ -125,7 +126,12 @@ class Tangent:
         ahead = scheme.predictor * scheme.step_s
         turn = s.xp.empty((s.model.body.cell_count, 9))
         s.backend.rotations_tangent(
-            before.u + ahead * before.v, t.u + ahead * t.v, lin.rotations, s.cell_nodes, s.spacing, turn
+            before.u + ahead * s.velocity_ahead(before.v, before.a),
+            t.u + ahead * s.velocity_ahead(t.v, t.a),
+            lin.rotations,
+            s.cell_nodes,
+            s.spacing,
+            turn,
         )
         corner, more = (s.xp.empty((s.model.body.cell_count, 24), s.model.dtype) for _ in range(2))
         nodes, index, table, young, lam, mu, spacing = s.cell_arguments()
@@ -179,7 +185,7 @@ class Tangent:
         change = change - d.mass_damping_per_s * scheme.c_d * increment
         if relative != 0.0:
             change += relative * (scheme.p_v * before.v - (scheme.c_m + scheme.c_d * p.mass_damping_per_s) * increment)
-        if before.a is not None:
+        if scheme.carries_acceleration:
             change += scheme.p_a * (t.a + relative * before.a)
         if known is not None:
             change += (d.mass_damping_per_s + relative * p.mass_damping_per_s) * known
@@ -211,7 +217,7 @@ class Tangent:
         predicted_distance, depth, slope = lin.contact
         distance, start_depth, start_slope = s.contact_state(before.u)
         factor, ahead = s.pressure_factor(), scheme.c_k * scheme.step_s
-        predicted_change = self._distance_change(d, before.u + ahead * before.v, t.u + ahead * t.v)
+        predicted_change = self._distance_change(d, lin.predicted, t.u + ahead * s.velocity_ahead(t.v, t.a))
         distance_change = self._distance_change(d, before.u, t.u)
         if law.implicit:
             moved = s.at_points(increment)
@@ -231,10 +237,10 @@ class Tangent:
     def _advance(self, t: StateTangent, increment: Array) -> StateTangent:
         s, scheme = self.simulation, self.simulation.model.integrator
         v = scheme.d_u * increment + scheme.d_v * t.v
-        a = None
-        if t.a is not None:
+        a = scheme.e_u * increment
+        if scheme.carries_acceleration:
             v += scheme.d_a * t.a
-            a = (scheme.e_u * increment + scheme.e_v * t.v + scheme.e_a * t.a) * s.free[:, None]
+            a = (a + scheme.e_v * t.v + scheme.e_a * t.a) * s.free[:, None]
         for nodes, _ in s.model.dirichlet.held:
             v[nodes] = increment[nodes] / scheme.step_s
         return StateTangent(t.u + increment, v, a)
