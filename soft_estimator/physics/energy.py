@@ -13,18 +13,22 @@ from soft_estimator.physics.step import Simulation
 
 @dataclass(frozen=True)
 class Balance:
-    """What a state holds: energies [J], centre of mass [m], contact force on the body [N]."""
+    """What a state holds: energies [J], centre of mass [m], contact force on the body [N].
+
+    elastic_j includes the energy of weakly held surfaces. load_j is the potential of the dead loads.
+    """
 
     kinetic_j: float
     elastic_j: float
     gravity_j: float
     contact_j: float
+    load_j: float
     centre_of_mass_m: np.ndarray
     contact_force_n: np.ndarray
 
     @property
     def total_j(self) -> float:
-        return self.kinetic_j + self.elastic_j + self.gravity_j + self.contact_j
+        return self.kinetic_j + self.elastic_j + self.gravity_j + self.contact_j + self.load_j
 
 
 def balance(simulation: Simulation, state: State) -> Balance:
@@ -47,12 +51,20 @@ def balance(simulation: Simulation, state: State) -> Balance:
         force = float(factor @ depth) * p.plane_normal
     return Balance(
         kinetic_j=float(0.5 * mass @ (v**2).sum(axis=1)),
-        elastic_j=float(to_host(energies).sum()),
+        elastic_j=float(to_host(energies).sum()) + _weak_energy(s, state, u, to_host(turned)),
         gravity_j=float(-mass.sum() * p.gravity_m_s2 @ centre),
         contact_j=contact_j,
+        load_j=-float((s.model.load_n * u).sum()) if len(s.model.load_n) else 0.0,
         centre_of_mass_m=centre,
         contact_force_n=force,
     )
+
+
+def _weak_energy(s: Simulation, state: State, u: np.ndarray, turned: np.ndarray) -> float:
+    targets = s.model.dirichlet.weak_targets(s.model.body, s.start, state.time_s)
+    young = s.backend.to_host(s.young)
+    pairs = zip(s.model.dirichlet.weak, targets)
+    return sum(cells.energy(u, target, turned, young, s.lam, s.mu) for (cells, _), target in pairs)
 
 
 def softplus_integral(sharpness_per_m: float, distance_m: np.ndarray) -> np.ndarray:

@@ -84,6 +84,15 @@ class NitscheCells:
         at = u[self.nodes] + z[self.nodes]
         return turn, (at - at[:, :1] + self.corners_m) @ turn - self.corners_m, at - target
 
+    def energy(
+        self, u: np.ndarray, target: np.ndarray, r: np.ndarray, young: np.ndarray, lam: float, mu: float
+    ) -> float:
+        """-∫(P n)·(u - u_D) + ½η∫|u - u_D|² [J]."""
+        turn, local, gap = self._local(u, np.zeros_like(u), target, r)
+        work = np.einsum("spa,spa->s", gap @ turn, _times(self._traction(lam, mu), local))
+        spring = np.einsum("spa,spq,sqa->s", gap, self._penalty(lam, mu), gap)
+        return float(young[self.cell] @ (0.5 * spring - work))
+
     def forces_adjoint(
         self,
         lmbda: np.ndarray,
