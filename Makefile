@@ -7,7 +7,7 @@ DEMO_SCENES := swinging_torus bouncing_ball
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint demo bench clean
+.PHONY: help test lint demo docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -37,6 +37,10 @@ demo: $(STAMP) ## simulate two scenes and draw them into out/demo
 	@for scene in $(DEMO_SCENES); do \
 	  $(BIN)/soft-estimator simulate $$scene --out out/demo/$$scene || exit $$?; \
 	done
+
+docs: demo ## refresh docs/: the pictures of the demo and the reference of the scene file
+	@for scene in $(DEMO_SCENES); do cp out/demo/$$scene/animation.gif docs/images/$$scene.gif || exit $$?; done
+	$(BIN)/soft-estimator scene-format > docs/scene_format.md
 
 bench: $(STAMP) ## run the benchmarks
 	@for file in benchmark/bench_*.py; do \

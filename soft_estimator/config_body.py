@@ -133,6 +133,14 @@ class BodyConfig(Section):
         0.02, low=0, high=0.5, doc="nodes closer to the surface than this times h are on it"
     )
     subdivision: int = quantity(2, low=1, high=8, doc="a cut cell is split this many times a side for its integrals")
+    stabilisation: float = quantity(
+        0.1, low=0, high=1, doc="stiffness against twisting of the empty part of cut cells, as a part of a full cell's"
+    )
+    align: str = choice(
+        "bounds",
+        options=("bounds", "centre", "origin"),
+        doc="the grid fits the body's bounds, has a node at their centre, or has nodes at whole multiples of h",
+    )
 
     def check(self) -> None:
         if self.spacing_m is not None and self.cells_along_longest is not None:

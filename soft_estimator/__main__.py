@@ -1,0 +1,7 @@
+"""`python -m soft_estimator` is the `soft-estimator` command."""
+
+import sys
+
+from soft_estimator.cli import main
+
+sys.exit(main())

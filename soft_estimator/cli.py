@@ -1,0 +1,116 @@
+"""The `soft-estimator` command: it mounts the commands and turns every failure into one line and an exit code.
+
+A command lives in a module with two functions, one that adds its parser and one that runs it:
+
+    def add_parser(commands) -> argparse.ArgumentParser   # commands.add_parser("name", ...)
+    def run(args) -> int                                  # the exit code
+
+Modules import what is heavy inside `run`, so that help and mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from soft_estimator.commands.console import HelpFormatter, describe_error, stderr_line
+
+EXIT_MISTAKE, EXIT_DIVERGED, EXIT_INTERRUPTED = 2, 3, 130
+
+EPILOG = """examples:
+  soft-estimator scenes
+  soft-estimator simulate swinging_torus --out out/torus
+  soft-estimator simulate my_scene.yaml --out out/mine --json
+
+exit codes:
+  0  done
+  2  a mistake in the command, the scene or a file; the line on stderr says which and what to do
+  3  the simulation could not be continued
+  130  interrupted"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command's two functions are. `optional` ones are left out where their module is not there."""
+
+    module: str
+    add: str = "add_parser"
+    run: str = "run"
+    optional: bool = False
+
+
+COMMANDS = (
+    Command("soft_estimator.commands.simulate"),
+    Command("soft_estimator.commands.scenes"),
+    Command("soft_estimator.commands.scene_format"),
+    Command("soft_estimator.perception.commands", "add_scan_parser", "run_scan", optional=True),
+    Command("soft_estimator.perception.commands", "add_inspect_parser", "run_inspect", optional=True),
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every command mounted."""
+    parser = argparse.ArgumentParser(
+        prog="soft-estimator",
+        description="Simulate soft bodies, on the way to estimating their stiffness from depth cameras.",
+        epilog=EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"soft-estimator {version()}")
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from, for bug reports")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    for command in COMMANDS:
+        if command.optional and not _exists(command.module):
+            continue
+        module = importlib.import_module(command.module)
+        added = getattr(module, command.add)(commands)
+        added.set_defaults(run=getattr(module, command.run))
+    return parser
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def version() -> str:
+    """The installed package's version."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("soft_estimator")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code."""
+    parser = build_parser()
+    try:
+        args = parser.parse_args(arguments)
+    except SystemExit as done:  # argparse has said what there is to say
+        return int(done.code or 0)
+    try:
+        return int(args.run(args) or 0)
+    except KeyboardInterrupt:
+        stderr_line("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if args.traceback:
+            raise
+        line = describe_error(error)
+        if line is None:
+            raise
+        stderr_line(line, label="error")
+        return EXIT_DIVERGED if type(error).__name__ == "SolverError" else EXIT_MISTAKE

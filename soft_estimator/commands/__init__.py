@@ -1,0 +1,1 @@
+"""The commands of `soft-estimator`, one module each."""

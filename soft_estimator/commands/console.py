@@ -1,0 +1,101 @@
+"""What commands share: help layout, lines on stderr, colours where they are wanted, a progress bar."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any, TextIO
+
+PROGRESS_AFTER_S = 2.0
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Examples keep their lines; options get room."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=min(110, int(os.environ.get("COLUMNS", "110"))))
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose user has not asked for plain text (NO_COLOR)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def bold(text: str, stream: TextIO) -> str:
+    return f"\033[1m{text}\033[0m" if wants_colour(stream) else text
+
+
+def stderr_line(text: str, label: str = "") -> None:
+    """One line on stderr, with the program's name in front."""
+    if label:
+        code = "31" if label == "error" else "33"
+        text = f"\033[1;{code}m{label}:\033[0m {text}" if wants_colour(sys.stderr) else f"{label}: {text}"
+    print(f"soft-estimator: {text}", file=sys.stderr, flush=True)
+
+
+def describe_error(error: Exception) -> str | None:
+    """One line for a failure that the user can do something about; None for a bug."""
+    if isinstance(error, OSError):
+        name = f" {error.filename}" if error.filename else ""
+        return f"cannot use{name} ({error.strerror or error}); check the path, the rights and the space on the disk"
+    if isinstance(error, MemoryError):
+        return "out of memory; use a larger spacing_m, or float32 under solver.precision"
+    if isinstance(error, ValueError) or type(error).__name__ == "SolverError":
+        return " ".join(str(error).split())
+    return None
+
+
+class ProgressBar:
+    """A bar on stderr for work of over two seconds; silent where nobody watches.
+
+    Calling it with (stage, done, total) moves it; a new stage starts a new bar.
+    """
+
+    def __init__(self, forced: bool = False) -> None:
+        self.enabled = forced or sys.stderr.isatty()
+        self._bar: Any = None
+        self._stage = ""
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if not self.enabled:
+            return
+        if stage != self._stage:
+            self._start(stage, total)
+        self._bar.update(done - self._bar.n)
+
+    def _start(self, stage: str, total: int) -> None:
+        from tqdm import tqdm
+
+        self._close()
+        self._stage = stage
+        self._bar = tqdm(
+            total=total,
+            desc=stage,
+            file=sys.stderr,
+            delay=PROGRESS_AFTER_S,
+            leave=False,
+            colour="green" if wants_colour(sys.stderr) else None,
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]",
+        )
+        # The bar draws itself when something is done; the first step may compile for half a minute before that.
+        self._timer = threading.Timer(PROGRESS_AFTER_S, self._bar.refresh)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._bar is not None:
+            self._bar.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()

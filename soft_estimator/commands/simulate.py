@@ -1,0 +1,124 @@
+"""`soft-estimator simulate`: run a scene and write what happened."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+
+if TYPE_CHECKING:
+    from soft_estimator.config import SceneConfig
+
+EPILOG = """files written to DIR:
+  summary.json    nodes, cells, volume, mass, energies, centre of mass and contact force over time, solver, timing
+  scene.yaml      the scene with every default filled in
+  strip.png       the motion as a row of pictures, coloured by strain
+  animation.gif   the motion
+  meshes/*.ply    the surface after each step, with --meshes
+
+examples:
+  soft-estimator simulate swinging_torus --out out/torus
+  soft-estimator simulate bunny_on_tilted_plane --data ~/data --out out/bunny
+  soft-estimator simulate my_scene.yaml --out out/mine --meshes --steps 50
+  soft-estimator simulate cantilever --out out/beam --no-pictures --json | jq .cg_iterations_mean"""
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "simulate",
+        help="simulate a scene, write numbers and pictures",
+        description="Simulate a scene and write numbers, pictures and meshes.",
+        epilog=EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the results; made if needed")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    parser.add_argument("--steps", metavar="N", type=_count, help="time steps, instead of the scene's duration")
+    parser.add_argument("--meshes", action="store_true", help="write the surface after each step as PLY")
+    parser.add_argument("--no-pictures", action="store_true", help="write neither strip.png nor animation.gif")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout, and nothing else")
+    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    return parser
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1; simulate at least one step")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    config, folder = read_scene(args.scene)
+    if args.steps is not None:
+        time = dataclasses.replace(config.time, duration_s=args.steps * config.time.step_s)
+        config = dataclasses.replace(config, time=time)
+    if args.data is not None and not args.data.is_dir():
+        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
+    if args.out.exists() and not args.out.is_dir():
+        raise ValueError(f"--out {args.out} is a file; give a folder")
+
+    from soft_estimator.backends import choose_backend
+    from soft_estimator.evaluation.scene import build_scene
+    from soft_estimator.evaluation.simulate import simulate, write_result
+
+    with ProgressBar(args.progress) as progress:
+        progress("preparing", 0, 1)
+        backend = choose_backend(args.backend, config.solver.precision)
+        scene = build_scene(config, folder, args.data)
+        for warning in scene.warnings:
+            stderr_line(warning, label="note")
+        progress("simulating", 0, config.time.steps)
+        # Without pictures and meshes no surface needs to be kept; with meshes every one does.
+        keep = range(config.time.steps + 1) if args.meshes else () if args.no_pictures else None
+        result = simulate(scene, backend, progress, keep)
+        for warning in result.warnings[len(scene.warnings) :]:
+            stderr_line(warning, label="warning")
+        pictures = not args.no_pictures
+        summary = write_result(result, args.out, meshes=args.meshes, gif=pictures, strip=pictures, progress=progress)
+    print(json.dumps(summary) if args.json else _report(summary, args.out))
+    return 0
+
+
+def read_scene(name: str) -> tuple[SceneConfig, Path]:
+    """The scene of a file or a built-in name, and the folder its files are looked for in."""
+    from soft_estimator.config import load_scene
+    from soft_estimator.scenes import builtin_scene_path
+
+    path = Path(name)
+    looks_like_a_file = path.suffix.lower() in (".yaml", ".yml") or len(path.parts) > 1
+    if not (looks_like_a_file or path.is_file()):
+        path = builtin_scene_path(name)
+    return load_scene(path), path.parent
+
+
+def _report(summary: dict[str, Any], out: Path) -> str:
+    """A few lines for people."""
+    series = summary["series"]
+    stages = ", ".join(f"{name} {ms:.1f}" for name, ms in summary["stage_mean_ms"].items())
+    shown = [name for name in summary["files"] if not name.startswith("meshes/")]
+    meshes = len(summary["files"]) - len(shown)
+    lines = [
+        bold(summary["scene"], sys.stdout),
+        f"  body      {summary['nodes']} nodes, {summary['cells']} cells of {1e3 * summary['spacing_m']:.3g} mm, "
+        f"{1e6 * summary['volume_m3']:.4g} cm³, {summary['mass_kg']:.4g} kg",
+        f"  steps     {summary['steps']} of {1e3 * summary['step_s']:.3g} ms, {summary['cg_iterations_mean']:.1f} "
+        f"CG iterations each (at most {summary['cg_iterations_max']}), backend {summary['backend']}",
+        f"  time      {summary['step_mean_ms']:.1f} ms a step ({stages}), {summary['wall_s']:.1f} s in all",
+        f"  energy    {series['total_j'][0]:.4g} J at the start, {series['total_j'][-1]:.4g} J at the end",
+        f"  written   {', '.join(shown)}{f' and {meshes} meshes' if meshes else ''} in {out}",
+    ]
+    return "\n".join(lines)

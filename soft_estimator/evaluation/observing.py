@@ -1,0 +1,89 @@
+"""Frames of observed points made from a simulated state: ideal points, or what depth cameras would see."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soft_estimator.estimation.field import CarriedField
+from soft_estimator.estimation.observation import ObservedFrame, onto_surface
+from soft_estimator.evaluation.camera import DepthNoise, PinholeCamera, depth_image, incidence_cosine, points_from_depth
+from soft_estimator.physics.body import Body
+
+# A residual cannot be believed below this, even without noise: the arithmetic and the solver's tolerance stand behind
+# it.
+LEAST_STD_M = 1e-5
+
+
+def surface_frame(
+    time_s: float, body: Body, field: CarriedField, u: np.ndarray, count: int, std_m: float, rng: np.random.Generator
+) -> ObservedFrame:
+    """Points spread evenly over the whole deformed surface, with isotropic Gaussian noise."""
+    vertices, faces = body.surface_positions_m(u), body.surface.faces
+    corners = vertices[faces]
+    area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
+    chosen = corners[rng.choice(len(faces), count, p=area / area.sum())]
+    points = onto_surface(body, field, u, np.einsum("nk,nka->na", rng.dirichlet(np.ones(3), count), chosen))
+    return ObservedFrame.of(time_s, points + std_m * rng.normal(size=points.shape), max(std_m, LEAST_STD_M))
+
+
+def camera_frame(
+    time_s: float,
+    body: Body,
+    field: CarriedField,
+    u: np.ndarray,
+    cameras: list[PinholeCamera],
+    noise: DepthNoise | None,
+    rng: np.random.Generator,
+    budget: int | None = None,
+    isotropic_std_m: float = 0.0,
+) -> ObservedFrame:
+    """What the cameras see together at one time.
+
+    The rays' hits on the triangles are moved along the rays onto the surface that residuals are measured to, so that
+    exact frames have no residual at the truth.
+
+    Args:
+        noise: of the depth images, None for exact ones. budget: most points to keep, drawn at random.
+        isotropic_std_m: noise added to every point in all directions besides, as document 000 does.
+    """
+    parts = [_one_camera(camera, body, field, u, noise, rng) for camera in cameras]
+    points, std, share = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    if len(points) == 0:
+        raise ValueError(f"no camera sees the body at {time_s:g} s; turn a camera towards it")
+    if budget is not None and len(points) > budget:
+        keep = np.sort(rng.choice(len(points), budget, replace=False))
+        points, std, share = points[keep], std[keep], share[keep]
+    if isotropic_std_m > 0:
+        points = points + isotropic_std_m * rng.normal(size=points.shape)
+        share = (share * std**2 + isotropic_std_m**2) / (std**2 + isotropic_std_m**2)
+        std = np.hypot(std, isotropic_std_m)
+    return ObservedFrame(float(time_s), points, std, share)
+
+
+def _one_camera(
+    camera: PinholeCamera,
+    body: Body,
+    field: CarriedField,
+    u: np.ndarray,
+    noise: DepthNoise | None,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points (n, 3), their standard deviation along the surface normal (n,), and the share of curvature seen (n,)."""
+    depth = depth_image(camera, body.surface_positions_m(u), body.surface.faces)
+    seen = depth > 0
+    if not seen.any():
+        return np.zeros((0, 3)), np.zeros(0), np.zeros(0)
+    rays = camera.rays()[seen] @ camera.rotation.T
+    hits = onto_surface(body, field, u, points_from_depth(camera, depth), rays)
+    depth[seen] = camera.to_camera_frame(hits)[:, 2]
+    if noise is None:
+        return hits, np.full(len(hits), LEAST_STD_M), np.zeros(len(hits))
+    measured = noise.apply(depth, camera, rng)
+    cosine = incidence_cosine(camera, np.where(measured > 0, depth, 0.0))
+    kept = measured > 0
+    z, cos = measured[kept], cosine[kept]
+    along = noise.std_m(z, camera) * np.linalg.norm(camera.rays()[kept], axis=-1)
+    across = noise.lateral_std_px * z / camera.fx_px
+    sine = np.sqrt(np.clip(1 - cos**2, 0, 1))
+    std = np.maximum(np.hypot(along * cos, across * sine), LEAST_STD_M)
+    return points_from_depth(camera, measured), std, 0.5 * (along * sine / std) ** 2
