@@ -117,23 +117,28 @@ def gather(cell_values, node_cells, scale, out):
                     out[i, a] += scale * cell_values[c, 3 * p + a]
 
 
-@njit(cache=True, fastmath=_FAST)
+@njit(cache=True, fastmath=_FAST, inline="always")
 def _add_turned_block(g, transposed, r, lam, mu, block):
-    """block += λ RGRᵀ + μ((RGRᵀ)ᵀ + tr(G) I), with Gᵀ for G where transposed."""
-    t = np.empty(9, block.dtype)
-    for a in range(3):
-        r0, r1, r2 = r[3 * a], r[3 * a + 1], r[3 * a + 2]
-        t[3 * a] = r0 * g[0] + r1 * g[3] + r2 * g[6]
-        t[3 * a + 1] = r0 * g[1] + r1 * g[4] + r2 * g[7]
-        t[3 * a + 2] = r0 * g[2] + r1 * g[5] + r2 * g[8]
-    trace = mu * (g[0] + g[4] + g[8])
+    """block += λ RGRᵀ + μ((RGRᵀ)ᵀ + tr(G) I), with Gᵀ for G where transposed. Scalars only: this runs 64 times a cell."""
+    g0, g1, g2, g3, g4, g5, g6, g7, g8 = g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8]
+    r0, r1, r2, r3, r4, r5, r6, r7, r8 = r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]
+    a0, a1, a2 = r0 * g0 + r1 * g3 + r2 * g6, r0 * g1 + r1 * g4 + r2 * g7, r0 * g2 + r1 * g5 + r2 * g8
+    b0, b1, b2 = r3 * g0 + r4 * g3 + r5 * g6, r3 * g1 + r4 * g4 + r5 * g7, r3 * g2 + r4 * g5 + r5 * g8
+    c0, c1, c2 = r6 * g0 + r7 * g3 + r8 * g6, r6 * g1 + r7 * g4 + r8 * g7, r6 * g2 + r7 * g5 + r8 * g8
+    t01, t10 = a0 * r3 + a1 * r4 + a2 * r5, b0 * r0 + b1 * r1 + b2 * r2
+    t02, t20 = a0 * r6 + a1 * r7 + a2 * r8, c0 * r0 + c1 * r1 + c2 * r2
+    t12, t21 = b0 * r6 + b1 * r7 + b2 * r8, c0 * r3 + c1 * r4 + c2 * r5
+    trace, both = mu * (g0 + g4 + g8), lam + mu
     first, second = (mu, lam) if transposed else (lam, mu)
-    for a in range(3):
-        for b in range(3):
-            turned = t[3 * a] * r[3 * b] + t[3 * a + 1] * r[3 * b + 1] + t[3 * a + 2] * r[3 * b + 2]
-            block[3 * a + b] += first * turned
-            block[3 * b + a] += second * turned
-        block[4 * a] += trace
+    block[0] += both * (a0 * r0 + a1 * r1 + a2 * r2) + trace
+    block[4] += both * (b0 * r3 + b1 * r4 + b2 * r5) + trace
+    block[8] += both * (c0 * r6 + c1 * r7 + c2 * r8) + trace
+    block[1] += first * t01 + second * t10
+    block[3] += first * t10 + second * t01
+    block[2] += first * t02 + second * t20
+    block[6] += first * t20 + second * t02
+    block[5] += first * t12 + second * t21
+    block[7] += first * t21 + second * t12
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
