@@ -66,7 +66,12 @@ setup(
         "ros": ROS_REQUIREMENTS,
         "cuda12": ["cupy-cuda12x>=13,<15"],
         "cuda13": ["cupy-cuda13x>=13.6,<15"],
-        "perception": ["open3d-cpu>=0.19,<0.21"],
+        # 0.20 needs Debian's libusb-1.0-0; 0.19 does not, but has no wheel for Python 3.13.
+        "perception": [
+            "open3d-cpu==0.19.0; python_version<'3.13'",
+            "open3d-cpu>=0.20,<0.21; python_version>='3.13'",
+            "rosbags>=0.10,<0.12",
+        ],
     },
     entry_points={"console_scripts": ["soft-estimator = soft_estimator.cli:main"]},
     zip_safe=False,

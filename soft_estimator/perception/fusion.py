@@ -1,0 +1,183 @@
+"""Depth images into one signed distance field on a grid that stands on the support plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.ndimage import uniform_filter
+
+from soft_estimator.backends.cpu.tsdf import incidence, integrate, smooth_depth
+from soft_estimator.perception.cloud import Cloud, Intrinsics
+from soft_estimator.perception.settings import NoiseSettings
+
+_EDGE_SLOPE = 3.7  # tan 75°: steeper steps between pixels are edges
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A depth image ready for fusion.
+
+    Attributes:
+        depth_m: smoothed, (h, w) [m], 0 where nothing is known.
+        surface: pixels whose depth is surface of the object or its support, (h, w) bool.
+        cosine: incidence, (h, w).
+        lens: the camera.
+        rotation, translation_m: camera frame to fixed frame; a mirrored view's rotation has determinant -1.
+    """
+
+    depth_m: np.ndarray
+    surface: np.ndarray
+    cosine: np.ndarray
+    lens: Intrinsics
+    rotation: np.ndarray
+    translation_m: np.ndarray
+
+    def seen_from(self, rotation: np.ndarray, shift_m: np.ndarray) -> View:
+        """The same image taken by a camera moved with x ↦ rotation · x + shift (a symmetry of the scene)."""
+        return replace(self, rotation=rotation @ self.rotation, translation_m=rotation @ self.translation_m + shift_m)
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A truncated signed distance field on nodes in the body frame.
+
+    Attributes:
+        origin_m: node (0, 0, 0) in the body frame [m], (3,). spacing_m: voxel [m]. truncation_m: cut-off [m].
+        total, weight: Σ w sdf and Σ w at the nodes, (nx, ny, nz). free: images that saw the node free, (nx, ny, nz).
+    """
+
+    origin_m: np.ndarray
+    spacing_m: float
+    truncation_m: float
+    total: np.ndarray
+    weight: np.ndarray
+    free: np.ndarray
+
+    @property
+    def distance_m(self) -> np.ndarray:
+        """Fused signed distance (nx, ny, nz) [m]; free space is +truncation, NaN where nothing is known."""
+        typical = float(np.median(self.weight[self.weight > 0])) if (self.weight > 0).any() else 1.0
+        votes = typical * self.free
+        weight = self.weight + votes
+        known = weight > 0
+        summed = self.total + votes * self.truncation_m
+        return np.divide(summed, weight, out=np.full(weight.shape, np.nan), where=known)
+
+    def heights_m(self) -> np.ndarray:
+        """Height of each node layer above the body frame's z = 0 [m], (nz,)."""
+        return self.origin_m[2] + self.spacing_m * np.arange(self.total.shape[2])
+
+
+def make_view(cloud: Cloud, surface: np.ndarray, ignored: np.ndarray, noise: NoiseSettings, smooth_px: int) -> View:
+    """A view from a cloud; surface and ignored are masks of its shape. Ignored pixels are as if not measured."""
+    depth, lens, index = depth_image_of(cloud)
+    surface_image, keep = np.zeros(depth.shape, dtype=bool), depth > 0
+    surface_image[keep] = surface.ravel()[index[keep]]
+    depth[keep] = np.where(ignored.ravel()[index[keep]], 0.0, depth[keep])
+    law = np.array([noise.floor_m, noise.per_m])
+    smooth = np.empty_like(depth)
+    smooth_depth(depth, law, 1.0 / lens.fx_px, _EDGE_SLOPE, 3.0, smooth_px, smooth)
+    filled = (smooth > 0) & (depth == 0)
+    surface_image[filled] = uniform_filter(surface_image.astype(np.float32), 3)[filled] > 0.5
+    cosine = np.empty_like(depth)
+    incidence(smooth, np.array([lens.fx_px, lens.fy_px, lens.cx_px, lens.cy_px]), max(1, smooth_px), cosine)
+    return View(smooth, surface_image, cosine, lens, cloud.rotation, cloud.sensor_m)
+
+
+def fuse(
+    views: list[View],
+    frame: tuple[np.ndarray, np.ndarray],
+    low_m: np.ndarray,
+    high_m: np.ndarray,
+    spacing_m: float,
+    truncation_m: float,
+    noise: NoiseSettings,
+    node_budget: int,
+) -> Field:
+    """Fuse views on nodes at multiples of the spacing around the box low..high [m] of the body frame.
+
+    frame: rotation and translation body → fixed.
+    """
+    first, last = np.floor(np.asarray(low_m) / spacing_m), np.ceil(np.asarray(high_m) / spacing_m)
+    counts = last - first + 1
+    if not np.prod(counts) <= node_budget:
+        raise ValueError(
+            f"fusing at voxel_m {spacing_m:g} needs {np.prod(counts):.3g} nodes, over node_budget {node_budget}; "
+            "raise voxel_m or crop to the object"
+        )
+    shape = tuple(int(n) for n in counts)
+    total, weight, free = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    law, origin = np.array([noise.floor_m, noise.per_m]), first * spacing_m
+    for view in views:
+        lens = view.lens
+        numbers = (lens.fx_px, lens.fy_px, lens.cx_px, lens.cy_px, *(*lens.distortion, 0.0, 0.0, 0.0, 0.0, 0.0)[:5])
+        to_camera = view.rotation.T @ frame[0]
+        start = view.rotation.T @ (frame[0] @ origin + frame[1] - view.translation_m)
+        images = (view.depth_m, view.surface, view.cosine, law, np.array(numbers))
+        integrate(*images, np.ascontiguousarray(to_camera * spacing_m), start, truncation_m, total, weight, free)
+    return Field(origin, spacing_m, truncation_m, total, weight, free)
+
+
+def depth_image_of(cloud: Cloud) -> tuple[np.ndarray, Intrinsics, np.ndarray]:
+    """Depth image (h, w) [m] (0: nothing), its camera, and the index of each pixel's point in the flat cloud.
+
+    An organised cloud gives its own image and a pinhole fitted to it; any other is drawn by a pinhole whose pixels are
+    about
+    as far apart as the points.
+    """
+    local = (cloud.flat_m - cloud.sensor_m) @ cloud.rotation
+    if abs(cloud.axis @ cloud.rotation[:, 2] - 1) > 1e-6:
+        raise ValueError("fusion needs clouds in an optical frame (z forward): give a transform from the optical frame")
+    depth = np.where(np.isfinite(local[:, 2]) & (local[:, 2] > 0), local[:, 2], 0.0)
+    if cloud.organised:
+        shape = cloud.points_m.shape[:2]
+        lens = cloud.lens or _fitted_lens(local, depth, shape)
+        return depth.reshape(shape).copy(), lens, np.arange(cloud.size).reshape(shape)
+    return _drawn(local, depth)
+
+
+def _fitted_lens(local: np.ndarray, depth: np.ndarray, shape: tuple[int, int]) -> Intrinsics:
+    """Pinhole of an organised cloud: x/z is linear in the column, y/z in the row."""
+    seen = np.flatnonzero(depth > 0)
+    if len(seen) < 10:
+        raise ValueError(
+            f"an organised cloud with {len(seen)} measured points does not tell its camera; give intrinsics"
+        )
+    seen = seen[:: max(1, len(seen) // 20000)]
+    v, u = np.unravel_index(seen, shape)
+    numbers = []
+    for pixel, axis in ((u, 0), (v, 1)):
+        ratio = local[seen, axis] / depth[seen]
+        slope, offset = np.polyfit(pixel, ratio, 1) if np.ptp(pixel) > 0 else (0.0, 0.0)
+        rest = float(np.abs(ratio - slope * pixel - offset).max())
+        if not slope > 0 or rest > slope:
+            raise ValueError(
+                f"the organised cloud is no pinhole image ({rest / max(slope, 1e-12):.1f} px off along axis {axis}): "
+                "give points in the optical frame, or as (n, 3)"
+            )
+        numbers.append((1 / slope, -offset / slope))
+    (fx, cx), (fy, cy) = numbers
+    return Intrinsics(shape[1], shape[0], fx, fy, cx, cy)
+
+
+def _drawn(local: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, Intrinsics, np.ndarray]:
+    seen = np.flatnonzero(depth > 0)
+    if len(seen) < 10:
+        raise ValueError(
+            f"a cloud with {len(seen)} points before the sensor cannot be fused; check its frame and transform"
+        )
+    ray = local[seen, :2] / depth[seen, None]
+    low, high = np.quantile(ray, 0.001, axis=0), np.quantile(ray, 0.999, axis=0)
+    # slightly coarser than one point a pixel, so that few pixels stay empty
+    focal = float(np.sqrt(0.5 * len(seen) / max(np.prod(high - low), 1e-12)))
+    focal = min(focal, 4000.0 / max(float((high - low).max()), 1e-9))
+    width, height = (int(n) for n in np.ceil((high - low) * focal) + 1)
+    lens = Intrinsics(width, height, focal, focal, -low[0] * focal, -low[1] * focal)
+    pixel = np.rint((ray - low) * focal).astype(np.int64)
+    fits = ((pixel >= 0) & (pixel < (width, height))).all(axis=1)
+    order = seen[fits][np.argsort(-depth[seen[fits]], kind="stable")]  # nearest written last
+    spot = np.rint((local[order, :2] / depth[order, None] - low) * focal).astype(np.int64)
+    image, index = np.zeros((height, width)), np.zeros((height, width), dtype=np.int64)
+    image[spot[:, 1], spot[:, 0]], index[spot[:, 1], spot[:, 0]] = depth[order], order
+    return image, lens, index

@@ -1,0 +1,209 @@
+"""From a cloud to the points of one object, followed from frame to frame; what is not certain is said, not guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from soft_estimator.backends.cpu.cloud import find_flying, sort_out, split_by_plane, thin_to_voxels
+from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels
+from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.plane import NoPlane, PlaneFit, fit_support_plane
+from soft_estimator.perception.settings import ColourSettings, FinderSettings
+from soft_estimator.perception.track import Track, choose_pieces
+
+
+class Why(IntEnum):
+    """Why a point was kept or removed."""
+
+    KEPT = 0
+    NOT_MEASURED = 1
+    OUT_OF_RANGE = 2
+    OUTSIDE_CROP = 3
+    EXCLUDED = 4
+    MASKED = 5
+    PLANE = 6
+    BELOW_PLANE = 7
+    FLYING = 8
+    SPECK = 9
+    OTHER_PIECE = 10
+    BEYOND_TRACK = 11
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectPoints:
+    """The object as one frame shows it.
+
+    Attributes:
+        points_m: thinned points in the fixed frame [m], (n, 3).
+        std_m: standard deviation of each along the sensor's optical axis [m], (n,).
+        voxel_m: edge of the voxels they are averages of [m]; 0 if they were few enough to hand on as they are.
+        plane: the support plane, None if there is none.
+        why: a `Why` code for every point of the cloud, uint8, (h, w) or (n,).
+        kept: points before thinning.
+        notes: what a reader should know: no plane found, cut off at a touching thing, partly hidden.
+    """
+
+    points_m: np.ndarray
+    std_m: np.ndarray
+    voxel_m: float
+    plane: PlaneFit | None
+    why: np.ndarray
+    kept: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class NothingFound:
+    """No object, or more than one, and why; `why` holds a `Why` code for every point."""
+
+    reason: str
+    plane: PlaneFit | None
+    why: np.ndarray
+
+
+class ObjectFinder:
+    """Finds the object in one cloud after another. The plane and the object's track are carried between frames."""
+
+    def __init__(self, settings: FinderSettings | None = None) -> None:
+        self.settings = settings or FinderSettings()
+        self.plane: PlaneFit | None = None
+        self.track: Track | None = None
+        boxes = [self.settings.crop, *self.settings.excluded]
+        self._boxes = np.array(
+            [[box.low_m, box.high_m] if box else [(-np.inf,) * 3, (np.inf,) * 3] for box in boxes], dtype=np.float64
+        )
+
+    def process(
+        self, cloud: Cloud, mask: np.ndarray | None = None, time_s: float | None = None
+    ) -> ObjectPoints | NothingFound:
+        """The object's points, or why there are none.
+
+        Args:
+            cloud: the frame.
+            mask: truth values of the cloud's shape, (h, w) or (n,): only points with True may belong to the object. The
+                plane is fitted to the others, too.
+            time_s: when it was taken [s]; frames count as evenly spaced without it.
+        """
+        points, notes = cloud.flat_m, []
+        shape = cloud.points_m.shape[:-1]
+        why, std = self._first_look(cloud)
+        if not (why == 0).any():
+            return NothingFound(self._nothing_left(why, cloud.size), None, why.reshape(shape))
+        plane = self._support(cloud, why, std)
+        if isinstance(plane, NoPlane):
+            notes.append(plane.reason)
+        if isinstance(plane, PlaneFit):
+            s = self.settings.plane
+            codes = np.array([Why.PLANE, Why.BELOW_PLANE], dtype=np.uint8)
+            limits = (s.least_thickness_m, s.thickness_sigmas)
+            split_by_plane(points, std, cloud.sensor_m, cloud.axis, plane.as_row, *limits, codes, why)
+        self.plane = plane if isinstance(plane, PlaneFit) else None
+        if mask is not None:
+            why[(why == 0) & ~_as_mask(mask, shape)] = Why.MASKED
+        if self.settings.colour is not None:
+            why[(why == 0) & ~mask_from_colour(cloud, self.settings.colour)] = Why.MASKED
+        label, pieces = self._pieces(cloud, why, std)
+        choice = choose_pieces(points, label, pieces, self.track, self.settings, time_s)
+        self.track = choice.track
+        why[(why == 0) & (label < 0)] = Why.SPECK
+        why[(label >= 0) & choice.small[label]] = Why.SPECK
+        why[(label >= 0) & ~choice.small[label]] = Why.OTHER_PIECE
+        why[choice.beyond] = Why.BEYOND_TRACK
+        why[choice.chosen] = Why.KEPT
+        if len(choice.chosen) == 0:
+            return NothingFound(choice.reason, self.plane, why.reshape(shape))
+        thinned, spread, voxel = self._thinned(points[choice.chosen], std[choice.chosen])
+        result = (thinned, spread, voxel, self.plane, why.reshape(shape), len(choice.chosen))
+        return ObjectPoints(*result, (*notes, *choice.notes))
+
+    def forget(self) -> None:
+        """Start anew: the next frame is a first frame."""
+        self.plane = self.track = None
+
+    def _first_look(self, cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
+        noise = self.settings.noise
+        why, std = np.empty(cloud.size, dtype=np.uint8), np.empty(cloud.size)
+        codes = np.array([Why.NOT_MEASURED, Why.OUT_OF_RANGE, Why.OUTSIDE_CROP, Why.EXCLUDED], dtype=np.uint8)
+        limits = np.array([noise.min_depth_m, noise.max_depth_m])
+        law = np.array([noise.floor_m, noise.per_m])
+        sort_out(cloud.flat_m, cloud.sensor_m, cloud.axis, limits, law, self._boxes, codes, why, std)
+        return why, std
+
+    def _support(self, cloud: Cloud, why: np.ndarray, std: np.ndarray) -> PlaneFit | NoPlane | None:
+        if self.settings.support == "none":
+            return None
+        return fit_support_plane(cloud, self.settings.plane, self.settings.noise, why, std, self.plane)
+
+    def _pieces(self, cloud: Cloud, why: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, int]:
+        """Flying pixels marked in `why`, then a label per point (-1 for none) and the number of pieces."""
+        s, points = self.settings, cloud.flat_m
+        label = np.full(len(points), -1, dtype=np.int64)
+        if cloud.organised and cloud.pixel_pitch > 0:
+            height, width = cloud.points_m.shape[:2]
+            view = (cloud.sensor_m, cloud.axis, cloud.pixel_pitch, float(np.tan(s.edge_incidence_rad)), s.edge_sigmas)
+            flying = np.empty(len(points), dtype=np.bool_)
+            find_flying(points, width, height, why, std, *view, s.least_friends, flying)
+            why[flying] = Why.FLYING
+            return label, cluster_image(points, width, height, why == 0, std, *view, label)
+        used = np.flatnonzero(why == 0)
+        chosen = np.ascontiguousarray(points[used])
+        found = np.empty(len(used), dtype=np.int64)
+        every, low = np.ones(len(used), dtype=np.bool_), chosen.min(axis=0) if len(used) else np.zeros(3)
+        table = _table_size(len(used))
+        pieces = cluster_voxels(
+            chosen, every, low, 0.5 * s.cluster_gap_m, s.least_friends + 1, s.sparse_share, table, found
+        )
+        label[used] = found
+        return label, pieces
+
+    def _thinned(self, points: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """At most point_budget points, means over voxels, with the std of a mean."""
+        s = self.settings
+        if len(points) <= s.point_budget:
+            return points.copy(), std.copy(), 0.0
+        low, voxel = points.min(axis=0), s.least_voxel_m
+        table = _table_size(len(points))
+        while True:
+            mean, spread, count = thin_to_voxels(points, std, low, voxel, table)
+            if len(mean) <= s.point_budget:
+                break
+            # a surface fills voxels as 1/h²; a little more, so that the next try fits
+            voxel *= max(1.02, 1.01 * float(np.sqrt(len(mean) / s.point_budget)))
+        return mean, spread * np.sqrt(s.noise.shared_px / np.maximum(count, s.noise.shared_px)), voxel
+
+    def _nothing_left(self, why: np.ndarray, size: int) -> str:
+        if size == 0:
+            return "the cloud is empty; is the camera running?"
+        counts = ", ".join(
+            f"{(why == code).sum()} {Why(code).name.lower().replace('_', ' ')}" for code in np.unique(why)
+        )
+        return f"none of the cloud's {size} points can be used ({counts}); check the sensor, its range and the crop box"
+
+
+def mask_from_colour(cloud: Cloud, wanted: ColourSettings) -> np.ndarray:
+    """Which points have the wanted colour, (n,) bool."""
+    if cloud.colour is None:
+        raise ValueError(
+            "settings name the object's colour, but the cloud carries none; drop `colour` or record colours"
+        )
+    rgb = cloud.colour.reshape(-1, 3).astype(np.float64) / 255
+    value, spread = rgb.max(axis=1), np.ptp(rgb, axis=1)
+    # hue as the angle of the colour around the grey diagonal
+    hue = np.arctan2(np.sqrt(3) * (rgb[:, 1] - rgb[:, 2]), 2 * rgb[:, 0] - rgb[:, 1] - rgb[:, 2])
+    apart = np.abs((hue - wanted.hue_rad + np.pi) % (2 * np.pi) - np.pi)
+    grey = spread < wanted.least_saturation * value
+    return (apart <= wanted.hue_width_rad) & ~grey & (value >= wanted.least_value)
+
+
+def _as_mask(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.asarray(mask)
+    if array.shape != shape:
+        raise ValueError(f"mask of shape {array.shape} for a cloud of {shape} points: give one truth value per point")
+    return array.astype(bool).ravel()
+
+
+def _table_size(count: int) -> int:
+    return 1 << max(4, int(2 * count).bit_length())

@@ -1,0 +1,244 @@
+"""Where the rest shape lies: coarse tries over yaw and flips, then point-to-plane fitting to its signed distance.
+
+The nearest point on the shape and the plane through it are what φ and its gradient say, so Gauss-Newton on φ(Rᵀ(x -
+t)) is
+point-to-plane ICP without a search for partners.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.spatial import cKDTree
+
+from soft_estimator.backends.cpu.align import align
+from soft_estimator.geometry.grid import SignedDistanceGrid
+from soft_estimator.perception.placed_shape import Pose, ShapeModel, distances_to, prepare_model, score_pose
+from soft_estimator.perception.settings import RegisterSettings
+
+_ROUGHNESS = 0.01  # mean square slope error of a trilinear field across the surface
+_GRID_ERROR = 0.05  # of a cell: shift of a pose by the field's error, which no number of points averages out
+_PRIOR = np.array([1.0, 1.0])  # weak knowledge [1/rad², 1/m²] that keeps the covariance of a symmetric body finite
+
+
+@dataclass(frozen=True, eq=False)
+class PoseFit:
+    """x_fixed = rotation · x_body + translation.
+
+    Attributes:
+        rotation: (3, 3). translation_m: (3,) [m].
+        centre_m: the point in the fixed frame the covariance's rotation turns about [m], (3,).
+        covariance: (6, 6) of (rotation vector [rad], shift [m]) in the fixed frame. A direction the cloud does not
+            show (the
+            axis of a ring) has a standard deviation near 1 rad.
+        fitness: share of points on the shape within what noise and grid explain.
+        seen: share of the shape's side facing the sensor that has points.
+        rms_m: root mean square distance [m] of the points that fit.
+        rivals: other poses (rotation, translation) that fit as well: symmetric ones, or an ambiguity.
+    """
+
+    rotation: np.ndarray
+    translation_m: np.ndarray
+    centre_m: np.ndarray
+    covariance: np.ndarray
+    fitness: float
+    seen: float
+    rms_m: float
+    rivals: tuple[Pose, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PoseRefused:
+    """The shape does not fit the cloud, why, and the best fit there was."""
+
+    reason: str
+    best: PoseFit | None = None
+
+
+def register(
+    rest: SignedDistanceGrid,
+    points_m: np.ndarray,
+    std_m: np.ndarray,
+    sensor_m: np.ndarray,
+    up: np.ndarray | tuple[float, float, float] = (0.0, 0.0, 1.0),
+    settings: RegisterSettings | None = None,
+) -> PoseFit | PoseRefused:
+    """Find the pose of a rest shape in the object points of one cloud.
+
+    Args:
+        rest: the shape in its body frame.
+        points_m, std_m: object points (n, 3) [m] and their noise (n,) [m], as `ObjectFinder` gives them.
+        sensor_m: where the sensor is [m], (3,).
+        up: direction about which yaw turns: the support plane's normal, or against gravity.
+    """
+    settings = settings or RegisterSettings()
+    points, std = np.ascontiguousarray(points_m, dtype=np.float64), np.asarray(std_m, dtype=np.float64)
+    if len(points) < 20:
+        return PoseRefused(f"{len(points)} points are too few to find a pose; at least 20 are needed")
+    if not (np.isfinite(points).all() and np.isfinite(std).all() and (std > 0).all()):
+        raise ValueError("points_m and std_m must be finite and std_m positive; pass what ObjectFinder returns")
+    model, sensor = prepare_model(rest), np.asarray(sensor_m, dtype=np.float64)
+    size, extent = float(np.max(np.ptp(points, axis=0))), float(np.linalg.norm(np.ptp(model.vertices, axis=0)))
+    longest = float(np.max(np.ptp(model.vertices, axis=0)))
+    if not 0.15 * extent < np.linalg.norm(np.ptp(points, axis=0)) < 1.3 * extent:
+        return PoseRefused(
+            f"the cloud is {size:.3f} m across and the rest shape {longest:.3f} m; "
+            "check the shape's scale, or that the points are the object alone"
+        )
+    tries = _coarse(model, points, sensor, np.asarray(up, dtype=np.float64), settings, extent)
+    best = _fine(model, points, std, sensor, tries, settings)
+    return _judge(best, settings)
+
+
+def start_rotations(up: np.ndarray, yaw_steps: int, flips: bool) -> np.ndarray:
+    """Body to fixed rotations (n, 3, 3): each side of the body up in turn (only z without flips), at each yaw."""
+    axis = up / np.linalg.norm(up)
+    side = np.eye(3)[int(np.argmin(np.abs(axis)))]
+    x = np.cross(side, axis) / np.linalg.norm(np.cross(side, axis))
+    world = np.stack([x, np.cross(axis, x), axis], axis=1)
+    eye = np.eye(3)
+    ups = [eye[2], -eye[2], eye[0], -eye[0], eye[1], -eye[1]] if flips else [eye[2]]
+    rotations = []
+    for body_up in ups:
+        a = eye[int(np.argmin(np.abs(body_up)))]
+        body = np.stack([a, np.cross(body_up, a), body_up], axis=1)
+        for angle in 2 * np.pi * np.arange(yaw_steps) / yaw_steps:
+            c, s = np.cos(angle), np.sin(angle)
+            rotations.append(world @ np.array([[c, -s, 0], [s, c, 0], [0, 0, 1.0]]) @ body.T)
+    return np.array(rotations)
+
+
+def _coarse(
+    model: ShapeModel, points: np.ndarray, sensor: np.ndarray, up: np.ndarray, settings: RegisterSettings, extent: float
+) -> list[Pose]:
+    """The best poses of all tries, most promising first, without near doubles."""
+    rotations = start_rotations(up, settings.yaw_steps, settings.flips)
+    middle = points.mean(axis=0)
+    toward = (sensor - middle) / np.linalg.norm(sensor - middle)
+    facing = np.maximum(model.normals @ np.einsum("hij,i->hj", rotations, toward).T, 0.0) * model.areas[:, None]
+    visible = facing.T @ model.vertices / facing.sum(axis=0)[:, None]  # (h, 3): centre of the side the sensor would see
+    translations = middle - np.einsum("hij,hj->hi", rotations, visible)
+    sample = np.ascontiguousarray(points[:: max(1, len(points) // settings.coarse_points)])
+    widths = extent * np.array([0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.04, 0.03, 0.03])
+    start = rotations.copy()
+    cost = _aligned(model, sample, np.full(len(sample), 0.003), rotations, translations, widths)[0]
+    turned = np.arccos(np.clip((np.einsum("hij,hij->h", start, rotations) - 1) / 2, -1, 1))
+    cost = np.where(turned <= settings.max_tilt_rad, cost, np.inf)
+    order = [int(h) for h in np.argsort(cost, kind="stable") if np.isfinite(cost[h])]
+    distinct = _distinct([(rotations[h], translations[h]) for h in order], 5 * settings.keep)
+    tree = cKDTree(sample)
+    scores = [score_pose(model, pose, sample, tree, sensor, 0.1 * extent)[0] for pose in distinct]
+    return [distinct[i] for i in np.argsort(scores, kind="stable")[: settings.keep]]
+
+
+def _aligned(
+    model: ShapeModel,
+    points: np.ndarray,
+    std: np.ndarray,
+    rotations: np.ndarray,
+    translations: np.ndarray,
+    widths: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Refine poses in place; costs (h,) [m] and normal matrices (h, 6, 6)."""
+    cost, normal = np.empty(len(rotations)), np.empty((len(rotations), 6, 6))
+    grid = (model.grid.phi_m, model.grid.origin_m, model.grid.spacing_m)
+    stiffness = np.array([1e2, 1e4])
+    align(points, std, points.mean(axis=0), *grid, widths, stiffness, rotations, translations, cost, normal)
+    return cost, normal
+
+
+def _distinct(poses: list[Pose], most: int, angle_rad: float = 0.12) -> list[Pose]:
+    kept: list[Pose] = []
+    for rotation, translation in poses:
+        cosines = [(np.sum(rotation * other) - 1) / 2 for other, _ in kept]
+        if not cosines or max(cosines) < np.cos(angle_rad):
+            kept.append((rotation, translation))
+        if len(kept) >= most:
+            break
+    return kept
+
+
+def _fine(
+    model: ShapeModel,
+    points: np.ndarray,
+    std: np.ndarray,
+    sensor: np.ndarray,
+    tries: list[Pose],
+    settings: RegisterSettings,
+) -> PoseFit | None:
+    """Refine the tries with all points and the sensor's noise; the best of them with its rivals."""
+    if not tries:
+        return None
+    step = max(1, len(points) // settings.points)
+    points, std = np.ascontiguousarray(points[::step]), std[::step]
+    rotations, translations = np.array([r for r, _ in tries]), np.array([t for _, t in tries])
+    ray = points - sensor
+    ray /= np.linalg.norm(ray, axis=1)[:, None]
+    across = std
+    grid_error = 0.1 * model.grid.spacing_m
+    for rounds in range(2):
+        slope = distances_to(model, points, (rotations[0], translations[0]))[1] if rounds else None
+        if slope is not None:  # noise runs along the ray: across a slanted surface there is less of it
+            across = std * np.clip(np.abs((ray * slope).sum(axis=1)), 0.2, 1.0)
+        total = np.hypot(across, grid_error)
+        width = 3.0 * float(np.median(np.hypot(std, grid_error))) * np.array([4.0, 3.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0])
+        _, normal = _aligned(model, points, total, rotations, translations, width)
+        tree = cKDTree(points)
+        size = float(np.linalg.norm(np.ptp(model.vertices, axis=0)))
+        judged = [score_pose(model, (r, t), points, tree, sensor, 0.1 * size) for r, t in zip(rotations, translations)]
+        order = np.argsort([score for score, _ in judged], kind="stable")
+        rotations, translations, normal = rotations[order], translations[order], normal[order]
+        judged = [judged[i] for i in order]
+    limit = judged[0][0] + 0.25 * model.grid.spacing_m
+    rivals = [(r, t) for r, t, (score, _) in zip(rotations, translations, judged) if score < limit]
+    distance, _ = distances_to(model, points, (rotations[0], translations[0]))
+    fits = np.abs(distance) < 3 * np.hypot(std, 0.25 * model.grid.spacing_m)
+    rms = float(np.sqrt(np.mean(distance[fits] ** 2))) if fits.any() else np.inf
+    excess = max(1.0, float(np.mean((distance[fits] / total[fits]) ** 2))) if fits.any() else 1.0
+    covariance = _covariance(normal[0] / excess, points, total, model.grid.spacing_m)
+    return PoseFit(
+        rotations[0], translations[0], points.mean(axis=0), covariance, float(fits.mean()), judged[0][1], rms,
+        tuple(_distinct(rivals, settings.keep)[1:]),
+    )  # fmt: skip
+
+
+def _covariance(normal: np.ndarray, points: np.ndarray, std: np.ndarray, spacing_m: float) -> np.ndarray:
+    """Covariance (6, 6) from JᵀWJ, less what the grid's own roughness adds to it, plus what the grid's error may shift.
+
+    With normals in all directions at every point the information would be B = Σ w [y×, I]ᵀ[y×, I]. A direction that
+    has only the
+    share ROUGHNESS of that owes it to the ripples of the trilinear field, not to the body (a ring's turn about its
+    axis).
+    """
+    y, weight = points - points.mean(axis=0), 1.0 / std**2
+    cross = np.zeros((len(y), 3, 6))
+    cross[:, 0, 1], cross[:, 0, 2], cross[:, 1, 2] = y[:, 2], -y[:, 1], y[:, 0]
+    cross[:, 1, 0], cross[:, 2, 0], cross[:, 2, 1] = -y[:, 2], y[:, 1], -y[:, 0]
+    cross[:, :, 3:] = np.eye(3)
+    full = np.einsum("n,nai,naj->ij", weight, cross, cross)
+    share, vectors = eigh(normal, full + 1e-9 * np.trace(full) * np.eye(6))  # vᵀ B v = 1
+    back = (full @ vectors) * np.sqrt(np.maximum(share - _ROUGHNESS, 0.0))
+    random = np.linalg.inv(back @ back.T + np.diag(np.repeat(_PRIOR, 3)))
+    radius = float(np.sqrt((y**2).sum(axis=1).mean()))
+    shift = _GRID_ERROR * spacing_m
+    return random + np.diag(np.repeat([(shift / radius) ** 2, shift**2], 3))
+
+
+def _judge(best: PoseFit | None, settings: RegisterSettings) -> PoseFit | PoseRefused:
+    if best is None:
+        return PoseRefused("no try stayed near its start; raise max_tilt_rad or yaw_steps")
+    if best.fitness < settings.min_fitness:
+        return PoseRefused(
+            f"only {best.fitness:.0%} of the points lie on the rest shape at its best pose, min_fitness is "
+            f"{settings.min_fitness:.0%}; is it the right shape, and at rest?",
+            best,
+        )
+    if best.seen < settings.min_seen:
+        return PoseRefused(
+            f"points cover only {best.seen:.0%} of the side of the rest shape that faces the sensor, min_seen is "
+            f"{settings.min_seen:.0%}; is the object partly hidden or the shape too large?",
+            best,
+        )
+    return best

@@ -1,0 +1,214 @@
+"""Which pieces of a cloud are the object: a seed, the only large one, or the ones where it was expected to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from soft_estimator.perception.settings import FinderSettings
+
+_WHOLE = 0.85  # a frame with this share of the points seen before shows the object well enough to learn its box from
+_PARTLY = 0.6  # with less than this, a reader is told
+_TOO_LARGE = 1.5  # a piece this many times longer than the object is not, or not only, the object
+_TOUCHING = 0.3  # a piece with this share of the object's points where it is expected has merged with it
+_TIGHT_M = 0.005  # how far beyond its box a merged piece is still taken for the object
+_MOST_PIECES = 40  # with more, the scene is cluttered beyond telling self-hiding from neighbours
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """What is remembered of the object.
+
+    Attributes:
+        low_m, high_m: corners of the box around its points in the last frame that showed it well [m], (3,) each.
+        velocity_m: motion of the box's middle per second, or per frame without times [m], (3,).
+        points: points it had there.
+        time_s: when that was [s] (or the frame's number).
+        missed: frames since without it.
+    """
+
+    low_m: np.ndarray
+    high_m: np.ndarray
+    velocity_m: np.ndarray
+    points: int
+    time_s: float
+    missed: int = 0
+
+    def reach(self, time_s: float, margin_m: float) -> tuple[np.ndarray, np.ndarray]:
+        """Box the object is expected in: where it was, where its velocity takes it, all between, and a margin around.
+
+        Standing still must stay possible, for a bounce turns the velocity round within a frame. Unseen, it may be
+        anywhere near:
+        then the velocity says nothing any more and the margin grows.
+        """
+        shift = self.velocity_m * (time_s - self.time_s) if self.missed == 0 else np.zeros(3)
+        margin = margin_m * min(1 + self.missed, 4)
+        return np.minimum(self.low_m, self.low_m + shift) - margin, np.maximum(
+            self.high_m, self.high_m + shift
+        ) + margin
+
+    def partly_seen(self, low_m: np.ndarray, high_m: np.ndarray, time_s: float) -> Track:
+        """The track with its box moved no farther than needed to hold the part that was seen."""
+        shift = np.maximum(high_m - self.high_m, 0.0) + np.minimum(low_m - self.low_m, 0.0)
+        # what is hidden may be hidden for good (another side faces the camera): forget slowly what it was like
+        points = int(0.97 * self.points)
+        return Track(self.low_m + shift, self.high_m + shift, 0.5 * self.velocity_m, points, time_s)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Indices of the chosen points, of those cut off the chosen pieces, which pieces are specks, and what to say."""
+
+    chosen: np.ndarray
+    beyond: np.ndarray
+    small: np.ndarray
+    track: Track | None
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def choose_pieces(
+    points: np.ndarray,
+    label: np.ndarray,
+    pieces: int,
+    track: Track | None,
+    settings: FinderSettings,
+    time_s: float | None,
+) -> Choice:
+    """Choose among labelled pieces; label (n,) is -1 for points of none."""
+    member = np.flatnonzero(label >= 0)
+    size = np.bincount(label[member], minlength=max(pieces, 1))
+    small = size < settings.min_points
+    now = time_s if time_s is not None else (track.time_s + track.missed + 1 if track is not None else 0.0)
+    if track is not None:
+        return _follow(points, label, member, size, small, track, settings, now)
+    label, size = _joined(points, label, member, size, small, settings.track.self_gap_m)
+    large = np.flatnonzero(size >= settings.min_points)
+    if settings.track.seed_m is not None:
+        return _at_seed(points, label, member, large, small, settings, now)
+    if len(large) == 0:
+        return Choice(_NONE, _NONE, small, None, _no_object(size, settings))
+    order = large[np.argsort(-size[large], kind="stable")]
+    if len(order) > 1 and size[order[1]] >= settings.track.rival_share * size[order[0]]:
+        places = " and ".join(_place(points[member[label[member] == piece]]) for piece in order[:2])
+        return Choice(
+            _NONE, _NONE, small, None,
+            f"two objects in view, {size[order[0]]} and {size[order[1]]} points around {places}; give "
+            "track.seed_m, a crop box or a mask",
+        )  # fmt: skip
+    return _first(points, member[label[member] == order[0]], small, now)
+
+
+def _joined(
+    points: np.ndarray, label: np.ndarray, member: np.ndarray, size: np.ndarray, small: np.ndarray, gap_m: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and sizes with pieces nearer than gap_m made one; a piece that is joined to another has size 0
+    afterwards."""
+    large = np.flatnonzero(~small)
+    if len(large) < 2 or gap_m <= 0 or len(large) > _MOST_PIECES:
+        return label, size
+    trees = {}
+    for piece in large:
+        own = points[member[label[member] == piece]]
+        trees[piece] = cKDTree(own[:: max(1, len(own) // 1000)])
+    target = np.arange(len(size))
+    for a, b in combinations(large, 2):
+        if target[a] != target[b] and np.isfinite(trees[a].query(trees[b].data, distance_upper_bound=gap_m)[0]).any():
+            target[target == target[b]] = target[a]
+    joined = np.where(label >= 0, target[label], -1)
+    return joined, np.bincount(joined[member], minlength=len(size))
+
+
+def _at_seed(
+    points: np.ndarray,
+    label: np.ndarray,
+    member: np.ndarray,
+    large: np.ndarray,
+    small: np.ndarray,
+    settings: FinderSettings,
+    now: float,
+) -> Choice:
+    candidate = member[~small[label[member]]] if len(large) else _NONE
+    if len(candidate) == 0:
+        return Choice(_NONE, _NONE, small, None, _no_object(np.bincount(label[member], minlength=1), settings))
+    distance = np.linalg.norm(points[candidate] - np.asarray(settings.track.seed_m), axis=1)
+    nearest = int(np.argmin(distance))
+    if distance[nearest] > settings.track.seed_reach_m:
+        return Choice(
+            _NONE, _NONE, small, None,
+            f"the nearest object is {distance[nearest]:.3f} m from track.seed_m, beyond seed_reach_m "
+            f"{settings.track.seed_reach_m:g}; move the seed or raise the reach",
+        )  # fmt: skip
+    return _first(points, member[label[member] == label[candidate[nearest]]], small, now)
+
+
+def _first(points: np.ndarray, chosen: np.ndarray, small: np.ndarray, now: float) -> Choice:
+    low, high = points[chosen].min(axis=0), points[chosen].max(axis=0)
+    return Choice(chosen, _NONE, small, Track(low, high, np.zeros(3), len(chosen), now))
+
+
+def _follow(
+    points: np.ndarray,
+    label: np.ndarray,
+    member: np.ndarray,
+    size: np.ndarray,
+    small: np.ndarray,
+    track: Track,
+    settings: FinderSettings,
+    now: float,
+) -> Choice:
+    low, high = track.reach(now, settings.track.reach_m)
+    inside = ((points[member] >= low) & (points[member] <= high)).all(axis=1)
+    share = np.bincount(label[member], weights=inside, minlength=len(size)) / np.maximum(size, 1)
+    # a piece that only reaches in with a corner is somebody else's
+    mine = ~small & (share >= settings.track.own_share)
+    longest = _TOO_LARGE * float(np.linalg.norm(track.high_m - track.low_m)) + settings.track.reach_m
+    for piece in np.flatnonzero(mine):
+        own = points[member[label[member] == piece]]
+        mine[piece] = np.linalg.norm(np.ptp(own, axis=0)) <= longest
+    chosen, beyond = member[mine[label[member]]], _NONE
+    if not mine.any():
+        merged = member[(~small & (share * size >= _TOUCHING * track.points))[label[member]]]
+        low, high = track.reach(now, _TIGHT_M)
+        within = ((points[merged] >= low) & (points[merged] <= high)).all(axis=1)
+        chosen, beyond = merged[within], merged[~within]
+    if len(chosen) < settings.min_points:
+        missed = track.missed + 1
+        if missed > settings.track.patience_frames:
+            return Choice(
+                _NONE, _NONE, small, None, f"the object has been out of view for {missed} frames and is given up"
+            )
+        reason = f"the object is not where it was expected ({_place(0.5 * (low + high)[None])}): hidden or out of view"
+        return Choice(_NONE, _NONE, small, replace(track, missed=missed), reason)
+    notes = [f"{len(beyond)} points of a thing that touches the object were cut off"] if len(beyond) else []
+    if len(chosen) < _PARTLY * track.points:
+        notes.append(f"partly hidden: {len(chosen)} points, {track.points} before")
+    new_low, new_high = points[chosen].min(axis=0), points[chosen].max(axis=0)
+    if len(beyond):  # what touches may fill the box up to its rim: nothing can be learned of where the object went
+        return Choice(chosen, beyond, small, replace(track, time_s=now, missed=0), "", tuple(notes))
+    if len(chosen) < _WHOLE * track.points:
+        return Choice(chosen, beyond, small, track.partly_seen(new_low, new_high, now), "", tuple(notes))
+    step = 0.5 * (new_low + new_high - track.low_m - track.high_m)
+    passed = now - track.time_s
+    velocity = track.velocity_m if passed < 1e-3 else step / passed  # repeated stamps say nothing of speed
+    velocity = velocity if track.missed == 0 else np.zeros(3)
+    count = max(len(chosen), int(0.97 * track.points))
+    return Choice(chosen, beyond, small, Track(new_low, new_high, velocity, count, now), "", tuple(notes))
+
+
+def _no_object(size: np.ndarray, settings: FinderSettings) -> str:
+    largest = int(size.max()) if size.size else 0
+    return (
+        f"no object in view: the largest piece above the support plane has {largest} points, min_points is "
+        f"{settings.min_points}"
+    )
+
+
+def _place(points: np.ndarray) -> str:
+    return str(np.round(points.mean(axis=0), 3).tolist())

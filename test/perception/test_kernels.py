@@ -1,0 +1,158 @@
+"""The loops against slow, plain ways to compute the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from soft_estimator.backends.cpu.align import align, distances
+from soft_estimator.backends.cpu.cloud import thin_to_voxels
+from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels
+from soft_estimator.backends.cpu.tsdf import incidence, integrate, smooth_depth
+from soft_estimator.geometry.shapes import Box, sample
+
+
+def test_thinning_gives_the_mean_of_every_occupied_voxel() -> None:
+    points = np.random.default_rng(0).uniform(-1, 1, (3000, 3))
+    std = np.random.default_rng(1).uniform(0.1, 0.2, 3000)
+    mean, spread, count = thin_to_voxels(points, std, points.min(axis=0), 0.2, 1 << 13)
+    keys = np.floor((points - points.min(axis=0)) / 0.2)
+    _, first, group, size = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(first)  # voxels come in order of their first point
+    rank = np.argsort(order)[group.ravel()]
+    np.testing.assert_array_equal(count, size[order])
+    for axis in range(3):
+        np.testing.assert_allclose(mean[:, axis], np.bincount(rank, points[:, axis]) / count, atol=1e-14)
+    np.testing.assert_allclose(spread, np.bincount(rank, std) / count, atol=1e-14)
+
+
+def test_voxel_pieces_are_the_components_of_touching_voxels() -> None:
+    rng = np.random.default_rng(3)
+    points = np.concatenate([rng.normal(c, 0.3, (80, 3)) for c in rng.uniform(-4, 4, (12, 3))])
+    label = np.empty(len(points), dtype=np.int64)
+    pieces = cluster_voxels(points, np.ones(len(points), dtype=bool), points.min(axis=0), 0.25, 1, 0.0, 1 << 12, label)
+    keys = np.floor((points - points.min(axis=0)) / 0.25)
+    pairs = cKDTree(keys).query_pairs(1.0, p=np.inf, output_type="ndarray")
+    graph = coo_matrix((np.ones(len(pairs)), pairs.T), shape=(len(points), len(points)))
+    expected, truth = connected_components(graph, directed=False)
+    assert pieces == expected
+    assert len(np.unique(np.stack([label, truth]), axis=1).T) == expected  # the same partition
+
+
+def test_image_pieces_are_parted_by_depth_steps_and_bridge_lost_pixels() -> None:
+    depth = np.full((20, 30), 1.0)
+    depth[:, 15:] = 1.2
+    points = np.stack([*np.meshgrid(np.arange(30) * 0.002, np.arange(20) * 0.002), depth], axis=-1).reshape(-1, 3)
+    used = np.ones(600, dtype=bool).reshape(20, 30)
+    used[:, 7] = False  # one lost column does not part the left half
+    label = np.empty(600, dtype=np.int64)
+    view = (np.zeros(3), np.array([0.0, 0.0, 1.0]), 0.002, 3.7, 3.0)
+    assert cluster_image(points, 30, 20, used.ravel(), np.full(600, 0.001), *view, label) == 2
+    image = label.reshape(20, 30)
+    assert (image[:, :7] == 0).all() and (image[:, 8:15] == 0).all() and (image[:, 15:] == 1).all()
+    assert (image[:, 7] == -1).all()
+
+
+def test_smoothing_leaves_a_slanted_plane_alone_and_does_not_cross_edges() -> None:
+    # 1/z = 1 + 0.3 x + 0.2 y is a plane; pairs of opposite pixels keep it to rounding
+    y, x = np.mgrid[0:40, 0:50] / 50.0
+    plane = 1 / (1 + 0.3 * x + 0.2 * y)
+    plane[:, 25:] += 0.3
+    out = np.empty_like(plane)
+    smooth_depth(plane, np.array([1e-3, 0.0]), 0.02, 3.7, 3.0, 2, out)
+    np.testing.assert_allclose(out[:, :25], plane[:, :25], rtol=1e-12)
+    assert np.abs(out[:, 25:] - plane[:, 25:]).max() < 1e-3  # + 0.3 bends 1/z a little within the window
+
+
+def test_incidence_of_a_plane() -> None:
+    # plane n·p = c before a pinhole: cos = |n·d| / |d| with unit n; exact because 1/z is linear
+    normal = np.array([0.4, -0.3, -0.8])
+    normal /= np.linalg.norm(normal)
+    lens = np.array([60.0, 58.0, 31.0, 23.5])
+    v, u = np.mgrid[0:48, 0:64]
+    rays = np.stack([(u - 31.0) / 60.0, (v - 23.5) / 58.0, np.ones(u.shape)], axis=-1)
+    depth = -0.7 / (rays @ normal)
+    out = np.empty_like(depth)
+    incidence(depth, lens, 1, out)
+    expected = np.abs(rays @ normal) / np.linalg.norm(rays, axis=-1)
+    np.testing.assert_allclose(out, expected, rtol=1e-9)
+
+
+def test_fusing_an_exact_wall_gives_its_signed_distance() -> None:
+    # a wall at z = 1 seen head-on: φ = 1 - z within the truncation, free before it, unknown behind
+    depth, shape = np.ones((60, 80)), (9, 9, 41)
+    lens = np.array([100.0, 100.0, 39.5, 29.5, 0, 0, 0, 0, 0])
+    total, weight, free = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    cosine = np.ones_like(depth)
+    args = (depth, np.ones(depth.shape, dtype=bool), cosine, np.array([1e-3, 0.0]), lens)
+    integrate(*args, 0.01 * np.eye(3), np.array([-0.04, -0.04, 0.8]), 0.05, total, weight, free)
+    z = 0.8 + 0.01 * np.arange(41)
+    near = np.abs(1 - z) < 0.0499
+    fused, wall = (total / np.maximum(weight, 1e-300))[:, :, near], (1 - z)[near]
+    np.testing.assert_allclose(fused, np.broadcast_to(wall, fused.shape), atol=1e-12)
+    assert (
+        (free[:, :, z < 0.9499] == 1).all()
+        and (weight[:, :, z > 1.0501] == 0).all()
+        and (free[:, :, z > 0.96] == 0).all()
+    )
+
+
+def test_signed_distance_slopes_match_differences() -> None:
+    grid = sample(Box((0.1, 0.08, 0.06)), 0.01)
+    points = np.random.default_rng(5).uniform(-0.09, 0.09, (200, 3))  # some lie outside the grid
+    value, slope, step = np.empty(200), np.empty((200, 3)), 1e-7
+    distances(points, grid.phi_m, grid.origin_m, grid.spacing_m, value, slope)
+    low, high, unused = np.empty(200), np.empty(200), np.empty((200, 3))
+    inside = (np.abs(points) < np.abs(grid.origin_m) - 1e-3).all(axis=1)
+    for axis in range(3):
+        shift = step * np.eye(3)[axis]
+        distances(points - shift, grid.phi_m, grid.origin_m, grid.spacing_m, low, unused)
+        distances(points + shift, grid.phi_m, grid.origin_m, grid.spacing_m, high, unused)
+        # φ is trilinear: central differences are exact inside a cell, up to rounding of 1e-17 / 1e-7
+        difference = (high - low) / (2 * step)
+        assert np.median(np.abs(difference - slope[:, axis])[inside]) < 1e-8
+        assert (np.abs(difference - slope[:, axis])[inside] < 1e-6).mean() > 0.97  # a few straddle a cell face
+
+
+def test_aligning_recovers_a_small_motion_to_rounding() -> None:
+    # exact surface points of a brick moved by a known pose: residuals vanish there, so Gauss-Newton must end there
+    grid = sample(Box((0.12, 0.08, 0.06)), 0.01)
+    rng = np.random.default_rng(6)
+    face = rng.integers(0, 3, 400)
+    points = rng.uniform(-0.8, 0.8, (400, 3)) * np.array([0.06, 0.04, 0.03])
+    points[np.arange(400), face] = np.where(rng.random(400) < 0.5, 1, -1) * np.array([0.06, 0.04, 0.03])[face]
+    angle = 0.06
+    turn = np.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]])
+    world = points @ turn.T + (0.004, -0.003, 0.002)
+    rotations, translations = np.eye(3)[None].copy(), np.zeros((1, 3))
+    cost, normal = np.empty(1), np.empty((1, 6, 6))
+    model = (grid.phi_m, grid.origin_m, grid.spacing_m)
+    steps = (np.full(12, 0.02), np.zeros(2))
+    align(world, np.full(400, 1e-3), world.mean(axis=0), *model, *steps, rotations, translations, cost, normal)
+    np.testing.assert_allclose(rotations[0], turn, atol=1e-9)
+    np.testing.assert_allclose(translations[0], (0.004, -0.003, 0.002), atol=1e-9)
+    assert cost[0] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    numba = pytest.importorskip("numba")
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("one thread only")
+    depth = 1 + 0.05 * np.random.default_rng(7).standard_normal((60, 80))
+    lens = np.array([100.0, 100.0, 39.5, 29.5, 0, 0, 0, 0, 0])
+    results = []
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        smooth, cosine = np.empty_like(depth), np.empty_like(depth)
+        smooth_depth(depth, np.array([0.03, 0.0]), 0.01, 3.7, 3.0, 2, smooth)
+        incidence(smooth, lens[:4], 1, cosine)
+        field = [np.zeros((20, 20, 20)) for _ in range(3)]
+        args = (smooth, np.ones(depth.shape, dtype=bool), cosine, np.array([0.03, 0.0]), lens)
+        integrate(*args, 0.02 * np.eye(3), np.array([-0.2, -0.2, 0.8]), 0.1, *field)
+        results.append([smooth, cosine, *field])
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    for one, two in zip(*results):
+        assert np.array_equal(one, two)

@@ -1,0 +1,90 @@
+"""Pose of the rest shape in a noisy cloud from any yaw; what does not fit is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from perception_scenes import UP, camera_at, has_bunny, make_body, moved, pose_error, pose_trial, shoot, table, yaw
+
+from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
+from soft_estimator.perception.register import PoseFit, PoseRefused, register, start_rotations
+from soft_estimator.perception.rest_shape import grid_with_cells
+from soft_estimator.perception.settings import RegisterSettings
+
+NEEDS_BUNNY = pytest.mark.skipif(not has_bunny(), reason="needs the data folder")
+
+
+@pytest.mark.parametrize("name", ["duck", "brick", "torus", pytest.param("bunny", marks=NEEDS_BUNNY)])
+def test_pose_from_any_yaw(name: str) -> None:
+    # required: 2 degrees and 2 mm, symmetric bodies up to their symmetry; the benchmark runs 50 trials a body
+    body = make_body(name)
+    rest = grid_with_cells(body.vertices_m, body.faces, 3000)
+    for trial in range(2):
+        result = pose_trial(body, rest, trial)
+        assert not isinstance(result, str), result
+        assert result[0] < 2.0 and result[1] < 2.0
+
+
+def points_of(name: str, pose: tuple[np.ndarray, np.ndarray], seed: int = 0) -> tuple[ObjectPoints, np.ndarray]:
+    shot = shoot(camera_at(0.2), [moved(make_body(name).mesh, *pose), table()], seed)
+    found = ObjectFinder().process(shot.cloud)
+    assert isinstance(found, ObjectPoints)
+    return found, shot.camera.position_m
+
+
+def test_a_body_lying_on_another_side_is_found_by_flips() -> None:
+    # the duck on its side: turned by 90 degrees about x and put back on the table
+    duck = make_body("duck")
+    side = yaw(0.5) @ np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
+    shift = np.array([0.0, 0.0, -(duck.vertices_m @ side.T)[:, 2].min()])
+    found, sensor = points_of("duck", (side, shift))
+    rest = grid_with_cells(duck.vertices_m, duck.faces, 3000)
+    fit = register(rest, found.points_m, found.std_m, sensor, UP)
+    assert isinstance(fit, PoseFit)
+    assert max(pose_error("duck", (fit.rotation, fit.translation_m), (side, shift), duck)) < 2.0
+    fixed = register(rest, found.points_m, found.std_m, sensor, UP, RegisterSettings(flips=False))
+    assert isinstance(fixed, PoseRefused)
+
+
+def test_covariance_shows_the_free_turn_of_a_ring_and_covers_the_error() -> None:
+    pose = (yaw(0.3), np.array([0.02, -0.01, 0.0]))
+    found, sensor = points_of("torus", pose)
+    torus = make_body("torus")
+    rest = grid_with_cells(torus.vertices_m, torus.faces, 3000)
+    fit = register(rest, found.points_m, found.std_m, sensor, UP)
+    assert isinstance(fit, PoseFit)
+    spread = np.sqrt(np.diag(fit.covariance))
+    assert spread[2] > 0.5  # about its axis a ring may turn as it likes [rad]
+    assert spread[:2].max() < 0.02
+    assert len(fit.rivals) > 0  # upside down, it looks the same
+
+
+def test_another_shape_is_refused() -> None:
+    found, sensor = points_of("torus", (np.eye(3), np.zeros(3)))
+    box = make_body("box")
+    fit = register(grid_with_cells(box.vertices_m, box.faces, 2000), found.points_m, found.std_m, sensor, UP)
+    assert isinstance(fit, PoseRefused) and "rest shape" in fit.reason
+
+
+def test_a_wrong_scale_and_too_few_points_are_refused() -> None:
+    found, sensor = points_of("box", (np.eye(3), np.zeros(3)))
+    box = make_body("box")
+    large = grid_with_cells(10 * box.vertices_m, box.faces, 500)
+    fit = register(large, found.points_m, found.std_m, sensor, UP)
+    assert isinstance(fit, PoseRefused) and "scale" in fit.reason
+    few = register(box.grid, found.points_m[:10], found.std_m[:10], sensor, UP)
+    assert isinstance(few, PoseRefused) and "too few" in few.reason
+
+
+def test_start_rotations_cover_six_sides_at_every_yaw() -> None:
+    up = np.array([0.2, -0.4, 0.7])
+    rotations = start_rotations(up, 8, True)
+    assert len(rotations) == 48
+    np.testing.assert_allclose(
+        rotations @ rotations.transpose(0, 2, 1), np.broadcast_to(np.eye(3), (48, 3, 3)), atol=1e-12
+    )
+    np.testing.assert_allclose(np.linalg.det(rotations), 1.0)
+    body_up = rotations.transpose(0, 2, 1) @ (up / np.linalg.norm(up))  # each of ±x, ±y, ±z is up eight times
+    assert sorted(map(tuple, np.round(body_up, 9) + 0.0)) == sorted(
+        tuple(sign * axis + 0.0) for axis in np.eye(3) for sign in (1, -1) for _ in range(8)
+    )
