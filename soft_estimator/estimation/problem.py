@@ -25,7 +25,8 @@ class Evaluation:
     Attributes:
         cost: robust misfit plus prior. gradient: of the cost by θ, (P,), None where not asked for.
         residual: whitened residuals, one a point, frames in order. weight: of each by the robust loss, 0-1.
-        jacobian: ∂residual/∂θ, (n, P), None where not asked for. far: points that found only the nearest vertex.
+        frame: which frame each residual belongs to. jacobian: ∂residual/∂θ, (n, P), None where not asked for. far:
+        points that found only the nearest vertex.
     """
 
     theta: np.ndarray
@@ -33,6 +34,7 @@ class Evaluation:
     misfit: float
     residual: np.ndarray
     weight: np.ndarray
+    frame: np.ndarray
     far: int
     jacobian: np.ndarray | None = None
     gradient: np.ndarray | None = None
@@ -81,6 +83,7 @@ class Problem:
             misfit=misfit,
             residual=raw,
             weight=weight,
+            frame=np.repeat(np.arange(len(used)), [len(f.points_m) for f in used]),
             far=int(sum(r.far.sum() for r in blocks)),
             jacobian=np.concatenate(rows) if jacobian else None,
         )

@@ -59,6 +59,8 @@ def posterior(problem: Problem, at: Evaluation) -> Posterior:
     information = at.jacobian.T @ (at.jacobian * at.weight[:, None]) / scale**2
     prior = 1.0 / v.prior_std**2
     covariance = np.linalg.inv(information + np.diag(prior))
+    widen = _widening(at, covariance, scale)
+    covariance = covariance * np.outer(widen, widen)
     reasons = _reasons(problem, at, information, covariance)
     out = []
     for j, variable in enumerate(v.variables):
@@ -76,6 +78,23 @@ def posterior(problem: Problem, at: Evaluation) -> Posterior:
             )
         )
     return Posterior(covariance, scale, tuple(out))
+
+
+def _widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
+    """How much wider than point-by-point noise each variable spreads when whole frames are taken as the units, at
+    least 1.
+
+    Errors that points of a frame share (a matcher's habit, the model's own error) do not average out over its points.
+    The frames' scores Σ J r, which add up to nothing at the minimum, show by their spread how much of that there is.
+    """
+    frames = int(at.frame.max()) + 1
+    if frames < 4:
+        return np.ones(len(covariance))
+    pull = at.jacobian * (at.weight * at.residual)[:, None] / scale**2
+    scores = np.stack([np.bincount(at.frame, pull[:, j], frames) for j in range(pull.shape[1])], axis=1)
+    scores = scores - scores.mean(axis=0)
+    spread = covariance @ (scores.T @ scores * frames / (frames - 1)) @ covariance
+    return np.sqrt(np.maximum(np.diag(spread) / np.diag(covariance), 1.0))
 
 
 def noise_scale(residual: np.ndarray, variables: int) -> float:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from scipy.ndimage import maximum_filter, minimum_filter
 
 from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import ObservedFrame, onto_surface
+from soft_estimator.estimation.observation import ObservedFrame, onto_surface, point_residuals
 from soft_estimator.evaluation.camera import DepthNoise, PinholeCamera, depth_image, incidence_cosine, points_from_depth
 from soft_estimator.physics.body import Body
 
 # A residual cannot be believed below this, even without noise: the arithmetic and the solver's tolerance stand behind
 # it.
 LEAST_STD_M = 1e-5
+# Points seen at a more grazing angle than this are left out, as any depth pipeline does.
+LEAST_COSINE = 0.35
 
 
 def surface_frame(
@@ -60,6 +65,16 @@ def camera_frame(
     return ObservedFrame(float(time_s), points, std, share)
 
 
+def away_from_edges(depth_m: np.ndarray, relative_step: float = 0.03) -> np.ndarray:
+    """Pixels of a depth image (H, W) whose eight neighbours were all measured, without a jump in depth.
+
+    Along an outline a camera sees the points its jitter throws outwards and loses those thrown inwards: what it reports
+    there is off to one side, however many points there are.
+    """
+    low, high = minimum_filter(depth_m, 3, mode="nearest"), maximum_filter(depth_m, 3, mode="nearest")
+    return (low > 0) & (high - low <= relative_step * high)
+
+
 def _one_camera(
     camera: PinholeCamera,
     body: Body,
@@ -73,17 +88,46 @@ def _one_camera(
     seen = depth > 0
     if not seen.any():
         return np.zeros((0, 3)), np.zeros(0), np.zeros(0)
-    rays = camera.rays()[seen] @ camera.rotation.T
-    hits = onto_surface(body, field, u, points_from_depth(camera, depth), rays)
+    hits = onto_surface(body, field, u, points_from_depth(camera, depth), camera.rays()[seen] @ camera.rotation.T)
     depth[seen] = camera.to_camera_frame(hits)[:, 2]
     if noise is None:
         return hits, np.full(len(hits), LEAST_STD_M), np.zeros(len(hits))
-    measured = noise.apply(depth, camera, rng)
-    cosine = incidence_cosine(camera, np.where(measured > 0, depth, 0.0))
-    kept = measured > 0
+    cosine = incidence_cosine(camera, depth)
+    measured = replace(noise, lateral_std_px=0.0).apply(
+        _jittered_depth(camera, body, field, u, depth, noise.lateral_std_px, rng), camera, rng
+    )
+    kept = away_from_edges(measured) & (cosine > LEAST_COSINE)
     z, cos = measured[kept], cosine[kept]
     along = noise.std_m(z, camera) * np.linalg.norm(camera.rays()[kept], axis=-1)
     across = noise.lateral_std_px * z / camera.fx_px
-    sine = np.sqrt(np.clip(1 - cos**2, 0, 1))
-    std = np.maximum(np.hypot(along * cos, across * sine), LEAST_STD_M)
-    return points_from_depth(camera, measured), std, 0.5 * (along * sine / std) ** 2
+    sine2 = np.clip(1 - cos**2, 0, 1)
+    std = np.maximum(np.sqrt((along * cos) ** 2 + across**2 * sine2), LEAST_STD_M)
+    # Along the ray the noise sees half of Δφ times sin²θ, across it the rest.
+    share = (0.5 * along**2 * sine2 + across**2 * (1 - 0.5 * sine2)) / std**2
+    return points_from_depth(camera, np.where(kept, measured, 0.0)), std, share
+
+
+def _jittered_depth(
+    camera: PinholeCamera,
+    body: Body,
+    field: CarriedField,
+    u: np.ndarray,
+    depth: np.ndarray,
+    std_px: float,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Depth where each pixel looks a little beside itself, by the rays themselves: interpolating between pixels would
+    cut convex surfaces short.
+    """
+    if std_px == 0:
+        return depth
+    seen = depth > 0
+    rays = camera.rays()[seen]
+    rays[:, 0] += std_px * rng.standard_normal(len(rays)) / camera.fx_px
+    rays[:, 1] += std_px * rng.standard_normal(len(rays)) / camera.fy_px
+    guess = camera.to_world_frame(rays * depth[seen][:, None])
+    hits = onto_surface(body, field, u, guess, rays @ camera.rotation.T)
+    off = np.abs(point_residuals(body, field, ObservedFrame.of(0.0, hits, 0.0), u).value_m)
+    out = depth.copy()
+    out[seen] = np.where(off < 1e-3 * field.spacing_m, camera.to_camera_frame(hits)[:, 2], 0.0)
+    return out

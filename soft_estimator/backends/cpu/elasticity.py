@@ -119,7 +119,7 @@ def gather(cell_values, node_cells, scale, out):
 
 @njit(cache=True, fastmath=_FAST, inline="always")
 def _add_turned_block(g, transposed, r, lam, mu, block):
-    """block += λ RGRᵀ + μ((RGRᵀ)ᵀ + tr(G) I), with Gᵀ for G where transposed. Scalars only: this runs 64 times a cell."""
+    """block += λ RGRᵀ + μ((RGRᵀ)ᵀ + tr(G) I), Gᵀ for G where transposed. Scalars only: it runs 64 times a cell."""
     g0, g1, g2, g3, g4, g5, g6, g7, g8 = g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8]
     r0, r1, r2, r3, r4, r5, r6, r7, r8 = r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]
     a0, a1, a2 = r0 * g0 + r1 * g3 + r2 * g6, r0 * g1 + r1 * g4 + r2 * g7, r0 * g2 + r1 * g5 + r2 * g8
