@@ -1,0 +1,115 @@
+"""Whole estimations on small bodies: the truth is found, from far off, and the stated uncertainty means something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from estimation_experiments import Experiment, swinging
+
+from soft_estimator.estimation.descent import fit_barzilai_borwein, fit_from_several_starts, fit_lbfgs, random_starts
+from soft_estimator.estimation.levenberg_marquardt import fit, growing_windows
+from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.uncertainty import posterior
+from soft_estimator.estimation.variables import make_variables
+from soft_estimator.physics.integrator import hht_scheme
+
+E_AND_NU = ["youngs_modulus_pa", "poissons_ratio"]
+
+
+def problem_of(experiment: Experiment, names: list[str], frames: list, **guess: object) -> Problem:
+    return Problem(
+        experiment.model,
+        make_variables(replace(experiment.truth, **guess), names),
+        frames,
+        field=experiment.field,
+    )
+
+
+def test_windows_grow_to_all_frames() -> None:
+    assert growing_windows(1) == [1]
+    assert growing_windows(10)[-1] == 10
+    assert np.all(np.diff(growing_windows(40)) > 0)
+
+
+@pytest.mark.parametrize("start", [200.0, 20000.0])
+def test_exact_points_give_the_truth_from_ten_times_off(torus: Experiment, start: float) -> None:
+    """E and ν to 1e-4: the frames are exact up to the solver's 1e-10 and Newton's accuracy."""
+    problem = problem_of(torus, E_AND_NU, torus.frames(), youngs_modulus_pa=np.array([start]), poissons_ratio=0.42)
+    found = problem.variables.natural(fit(problem, problem.variables.start()).theta)
+    np.testing.assert_allclose(found, [2000.0, 0.3], rtol=1e-4)
+
+
+def test_twenty_random_starts_reach_one_minimum(torus: Experiment) -> None:
+    """At least 19 of 20 starts within a factor of ten in E end at the same E, to 0.1 %."""
+    early = replace(torus, steps=10)
+    problem = problem_of(early, ["youngs_modulus_pa"], early.frames(2e-4, count=80))
+    best, fits = fit_from_several_starts(problem, random_starts(problem, 20, seed=1))
+    same = [abs(f.theta[0] - best.theta[0]) < 1e-3 for f in fits]
+    assert sum(same) >= 19
+
+
+def test_noisy_points_stay_within_their_interval(torus: Experiment) -> None:
+    """Noise of 0.1 voxel: E within 1 %, and the 95 % interval holds the truth in at least 6 of 8 trials.
+
+    A calibrated interval fails this with a probability of 0.6 % (binomial), one ten times too small almost surely.
+    """
+    held = 0
+    for seed in range(8):
+        problem = problem_of(torus, ["youngs_modulus_pa"], torus.frames(1.2e-3, seed=seed))
+        estimate = posterior(problem, fit(problem, problem.variables.start(), windows=[8]).evaluation).estimates[0]
+        assert estimate.value == pytest.approx(2000.0, rel=0.01)
+        held += estimate.low <= 2000.0 <= estimate.high
+    assert held >= 6
+
+
+def test_plane_and_motion_of_a_bouncing_ball(ball: Experiment) -> None:
+    """E, plane and initial velocity together, from exact points."""
+    normal = np.array([0.0, 1.0, 0.0])
+    names = ["youngs_modulus_pa", "plane_normal", "plane_offset_m", "velocity_m_s"]
+    problem = problem_of(
+        ball,
+        names,
+        ball.frames(),
+        youngs_modulus_pa=np.array([4e4]),
+        plane_normal=normal,
+        plane_offset_m=0.05,
+        velocity_m_s=np.array([0.0, -0.5, 0.05]),
+    )
+    found = problem.variables.parameters(fit(problem, problem.variables.start()).theta)
+    assert found.youngs_modulus_pa[0] == pytest.approx(2e4, rel=1e-3)
+    assert np.degrees(np.arccos(min(found.plane_normal @ ball.truth.plane_normal, 1.0))) < 0.05
+    assert found.plane_offset_m == pytest.approx(0.045, abs=1e-5)
+    np.testing.assert_allclose(found.velocity_m_s, ball.truth.velocity_m_s, atol=1e-4)
+
+
+@pytest.mark.parametrize("minimiser", [fit_lbfgs, fit_barzilai_borwein])
+def test_gradient_methods_reach_the_same_minimum(torus: Experiment, minimiser: object) -> None:
+    problem = problem_of(torus, ["youngs_modulus_pa"], torus.frames(2e-4), youngs_modulus_pa=np.array([2300.0]))
+    theta = problem.variables.start()
+    reference = fit(problem, theta).theta[0]
+    assert minimiser(problem, theta, max_iterations=40).theta[0] == pytest.approx(reference, abs=1e-3)
+
+
+def test_another_model_makes_the_frames() -> None:
+    """Frames from a grid twice as fine, another integrator and half its step: E within 5 %."""
+    finer = replace(swinging(0.0045, hht_scheme(0.005, -0.05)), steps=24, every=6)
+    problem = problem_of(swinging(0.009), ["youngs_modulus_pa"], finer.frames(), youngs_modulus_pa=np.array([1000.0]))
+    found = problem.variables.natural(fit(problem, problem.variables.start()).theta)[0]
+    assert found == pytest.approx(2000.0, rel=0.05)
+
+
+def test_what_cannot_be_seen_is_said(torus: Experiment, ball: Experiment) -> None:
+    """E and density free at once: only their ratio moves the body. A plane never touched: nothing moves with it."""
+    problem = problem_of(torus, ["youngs_modulus_pa", "density_kg_m3"], torus.frames(2e-4))
+    answers = posterior(problem, problem.evaluate(problem.variables.start(), jacobian=True)).estimates
+    density = next(a for a in answers if a.label == "density_kg_m3")
+    assert not density.observable
+    assert "youngs_modulus_pa" in density.reason
+
+    lower = replace(ball, truth=replace(ball.truth, plane_offset_m=1.0))
+    problem = problem_of(lower, ["plane_offset_m", "youngs_modulus_pa"], lower.frames(1e-3))
+    plane, stiffness = posterior(problem, problem.evaluate(problem.variables.start(), jacobian=True)).estimates
+    assert not plane.observable and "never touched" in plane.reason
+    assert not stiffness.observable and "hardly deformed" in stiffness.reason
