@@ -26,11 +26,13 @@ EPILOG = """examples:
   soft-estimator scenes
   soft-estimator simulate swinging_torus --out out/torus
   soft-estimator simulate my_scene.yaml --out out/mine --json
+  soft-estimator estimate swinging_torus --out out/estimate
 
 exit codes:
   0  done
   2  a mistake in the command, the scene or a file; the line on stderr says which and what to do
   3  the simulation could not be continued
+  4  check-gradient found a derivative off by more than its tolerance
   130  interrupted"""
 
 
@@ -46,6 +48,8 @@ class Command:
 
 COMMANDS = (
     Command("soft_estimator.commands.simulate"),
+    Command("soft_estimator.commands.estimate"),
+    Command("soft_estimator.commands.check_gradient"),
     Command("soft_estimator.commands.scenes"),
     Command("soft_estimator.commands.scene_format"),
     Command("soft_estimator.perception.commands", "add_scan_parser", "run_scan", optional=True),
@@ -57,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser with every command mounted."""
     parser = argparse.ArgumentParser(
         prog="soft-estimator",
-        description="Simulate soft bodies, on the way to estimating their stiffness from depth cameras.",
+        description="Simulate soft bodies, and estimate their stiffness, damping and contact plane from depth cameras.",
         epilog=EPILOG,
         formatter_class=HelpFormatter,
     )

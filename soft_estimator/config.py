@@ -1,9 +1,9 @@
 """The scene configuration: the only home of defaults, units and bounds.
 
 Every key carries its SI unit as a suffix. Positions of `body`, `fixed`, `loads` and `material.regions` are body
-coordinates: the rest pose, before `initial` moves it. `contact`, `gravity_m_s2` and `picture` are world coordinates.
-The world's y axis points up unless a scene sets another gravity. A rotation is an axis-angle vector: its direction is
-the axis, its length the angle.
+coordinates: the rest pose, before `initial` moves it. `contact`, `gravity_m_s2`, `picture` and `observe` are world
+coordinates. The world's y axis points up unless a scene sets another gravity. A rotation is an axis-angle vector: its
+direction is the axis, its length the angle.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from soft_estimator.config_body import BodyConfig, Vector, check_box
+from soft_estimator.config_estimation import EstimateConfig, ObserveConfig
 from soft_estimator.schema import (
     ConfigError,
     Section,
@@ -230,6 +231,8 @@ class SceneConfig(Section):
     time: TimeConfig = section(TimeConfig, doc="time stepping")
     solver: SolverConfig = section(SolverConfig, doc="linear solver")
     picture: PictureConfig = section(PictureConfig, doc="picture strip")
+    observe: ObserveConfig | None = section(None, doc="cameras that watch the motion; `estimate` needs them")
+    estimate: EstimateConfig | None = section(None, doc="what `estimate` is to find out from what they see")
 
 
 def load_scene(path: Path | str) -> SceneConfig:

@@ -1,0 +1,156 @@
+"""`soft-estimator estimate`: find a scene's parameters from what cameras saw."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.commands.console import PROGRESS_AFTER_S, HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.simulate import read_scene
+
+DESCRIPTION = """Estimate what the scene's `estimate` section names: stiffness, damping, the contact plane, ...
+
+Without --frames the scene is simulated with its own parameters, its cameras (`observe`) watch it with their noise, and
+the search starts from the scene's guess: a test of what these cameras can tell. With --frames the points are recorded
+ones, and the scene's parameters stand for what is known beforehand."""
+
+EPILOG = """recorded frames (--frames FOLDER):
+  stamps.csv      file name, seconds since the scene's time 0
+  *.npy           points (n, 3) in metres, world frame; a fourth column is each point's standard deviation in metres
+  *.ply, *.pcd    the same, with the deviation as property std_m
+  Frames that cannot be used, NaN points and points far from the body are set aside and counted.
+
+files written to DIR:
+  estimate.json   value, deviation, 95 % interval, truth and error where known, observable or not; cost, frames, times
+  scene.yaml      the scene with every default filled in
+  cost.png, parameters.png, residuals.png
+
+examples:
+  soft-estimator estimate swinging_torus --out out/torus
+  soft-estimator estimate bunny_on_tilted_plane --data ~/data --out out/bunny
+  soft-estimator estimate my_scene.yaml --frames recorded --noise-mm 1.5 --out out/mine
+  soft-estimator estimate swinging_torus --out out/torus --json | jq '.parameters[] | {name, value, std}'"""
+
+
+class FitBar(ProgressBar):
+    """A progress bar whose text may end in a note, such as the cost and the values of the moment."""
+
+    _since = 0.0  # when the stage began [s]
+
+    def report(self, stage: str, done: int, total: int, note: str) -> None:
+        """Move the bar."""
+        if stage != self._stage:
+            self._since = monotonic()
+        self(stage, done, total)
+        if self.enabled and note:
+            # The bar itself needs some forty columns.
+            self._bar.set_description_str(f"{stage}: {note[:110]}", refresh=False)
+            if (
+                monotonic() - self._since > PROGRESS_AFTER_S
+            ):  # within a window the count stands still; the note does not
+                self._bar.refresh()
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "estimate",
+        help="estimate stiffness, damping, contact plane, ... from camera points",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the results; made if needed")
+    parser.add_argument("--frames", metavar="FOLDER", type=Path, help="recorded frames, instead of simulated ones")
+    parser.add_argument(
+        "--noise-mm", metavar="X", type=_length, help="standard deviation of recorded points whose file gives none"
+    )
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    parser.add_argument("--save-frames", action="store_true", help="write the frames used to DIR/frames")
+    parser.add_argument("--no-plots", action="store_true", help="write no pictures")
+    parser.add_argument("--json", action="store_true", help="print estimate.json on stdout, and nothing else")
+    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    return parser
+
+
+def _length(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of millimetres") from None
+    if not (number > 0 and math.isfinite(number)):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of millimetres")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    config, folder = read_scene(args.scene)
+    if args.data is not None and not args.data.is_dir():
+        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
+    if args.frames is not None and not args.frames.is_dir():
+        raise ValueError(f"--frames {args.frames} is not a folder; give the one that holds stamps.csv")
+    if args.frames is None and args.noise_mm is not None:
+        raise ValueError("--noise-mm is for recorded frames; give --frames, or set observe.noise in the scene")
+    if args.out.exists() and not args.out.is_dir():
+        raise ValueError(f"--out {args.out} is a file; give a folder")
+
+    from soft_estimator.backends import choose_backend
+    from soft_estimator.evaluation.estimate import estimate_scene
+    from soft_estimator.evaluation.estimate_files import write_estimate
+    from soft_estimator.evaluation.scene import build_scene
+
+    bar = FitBar(args.progress)
+    with bar:
+        bar("preparing", 0, 1)
+        backend = choose_backend(args.backend, config.solver.precision)
+        scene = build_scene(config, folder, args.data)
+        for warning in scene.warnings:
+            stderr_line(warning, label="note")
+        noise_m = None if args.noise_mm is None else 1e-3 * args.noise_mm
+        result = estimate_scene(scene, backend, frames_dir=args.frames, noise_m=noise_m, progress=bar.report)
+        summary = write_estimate(
+            result, args.out, plots=not args.no_plots, frames=args.save_frames, progress=bar.report
+        )
+    aside = summary["frames"]["set_aside_reasons"]
+    if aside:
+        listed = ", ".join(f"{count} {reason}" for reason, count in aside.items())
+        stderr_line(f"frames set aside: {listed}", label="warning")
+    print(json.dumps(summary) if args.json else _report(summary, args.out))
+    return 0
+
+
+def _report(summary: dict[str, Any], out: Path) -> str:
+    """A few lines for people."""
+    frames, times = summary["frames"], summary["times"]
+    lines = [bold(summary["scene"], sys.stdout)]
+    width = max(len(row["name"]) for row in summary["parameters"])
+    for row in summary["parameters"]:
+        known = ""
+        if row["truth"] is not None:
+            relative = row["error_relative"]
+            off = f"{row['error']:+.2g}" if relative is None else f"{100 * relative:+.2f} %"
+            known = f"   truth {row['truth']:.5g} ({off})"
+        unseen = "" if row["observable"] else f"   not observable: {row['reason']}"
+        lines.append(f"  {row['name']:<{width}}  {row['value']:.5g} ± {row['std']:.2g} {row['unit']}{known}{unseen}")
+    plane = summary.get("plane", {})
+    if "angle_error_deg" in plane:
+        lines.append(
+            f"  plane off by {plane['angle_error_deg']:.3f} degrees and {1e3 * plane['offset_error_m']:+.3f} mm"
+        )
+    lines += [
+        f"  fit       cost {summary['cost']:.5g}, {summary['iterations']} iterations, {summary['stop_reason']}",
+        f"  frames    {frames['used']} with {frames['points']} points, noise {summary['noise_scale']:.2f} times as "
+        f"stated; {frames['set_aside']} frames, {frames['nan_points'] + frames['stray_points']} points set aside",
+        f"  time      {times['total_s']:.1f} s, {summary['simulations']} simulations, backend {summary['backend']}",
+        f"  written   {', '.join(summary['files'])} in {out}",
+    ]
+    return "\n".join(lines)

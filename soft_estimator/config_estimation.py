@@ -1,0 +1,257 @@
+"""The estimation part of the scene configuration: who watches the motion, and what is to be found out from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from soft_estimator.config_body import Vector
+from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, setting, vector
+from soft_estimator.schema.section import nearest, shown
+
+_UP = (0.0, 1.0, 0.0)
+_NO_DIRECTION = "= [0, 0, 0] has no direction; give one such as [0, 1, 0]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CameraConfig(Section):
+    """A pinhole depth camera at a place, looking at a point."""
+
+    eye_m: Vector = vector(unit="m", doc="where the camera is")
+    target_m: Vector = vector(unit="m", doc="point in the middle of the image")
+    up: Vector = vector(_UP, doc="direction that is up in the image")
+    width_px: int = quantity(320, low=8, high=8192, doc="columns of the image")
+    height_px: int = quantity(240, low=8, high=8192, doc="rows of the image")
+    horizontal_fov_rad: float = quantity(1.2, unit="rad", low=0.01, high=3.0, doc="opening angle across the image")
+
+    def check(self) -> None:
+        _check_up(self.up)
+        view = [t - e for t, e in zip(self.target_m, self.eye_m)]
+        if max(map(abs, view)) < 1e-9:
+            raise ConfigError(f"= {list(self.eye_m)} must differ from target_m; move the camera away", "eye_m")
+        if _parallel(view, self.up):
+            raise ConfigError(f"= {list(self.up)} points along the view; choose another direction", "up")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingConfig(Section):
+    """Cameras evenly spaced on a circle around a point, all looking at it."""
+
+    count: int = quantity(low=1, high=100, doc="number of cameras")
+    target_m: Vector = vector((0.0, 0.0, 0.0), unit="m", doc="point they look at, on the circle's axis")
+    radius_m: float = quantity(unit="m", low=0, low_open=True, doc="radius of the circle")
+    height_m: float = quantity(0.0, unit="m", doc="height of the circle above the point, along `up`")
+    up: Vector = vector(_UP, doc="axis of the circle, up in the images")
+    first_angle_rad: float = quantity(0.0, unit="rad", doc="turn of the first camera about the axis")
+    width_px: int = quantity(320, low=8, high=8192, doc="columns of an image")
+    height_px: int = quantity(240, low=8, high=8192, doc="rows of an image")
+    horizontal_fov_rad: float = quantity(1.2, unit="rad", low=0.01, high=3.0, doc="opening angle across an image")
+
+    def check(self) -> None:
+        _check_up(self.up)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseConfig(Section):
+    """How far observed points lie off the surface. The numbers of depth_camera resemble an Intel RealSense D435."""
+
+    kind: str = choice(
+        "depth_camera",
+        options=("none", "depth_camera", "isotropic"),
+        doc="depth_camera errs along the view as a stereo sensor does, isotropic in all directions alike",
+    )
+    isotropic_std_m: float | None = quantity(None, unit="m", low=0, low_open=True, doc="isotropic: deviation per axis")
+    isotropic_std_voxels: float | None = quantity(
+        None, low=0, low_open=True, doc="isotropic: the same in edges of a grid cell, instead of isotropic_std_m"
+    )
+    axial_floor_m: float = quantity(0.0005, unit="m", low=0, doc="a in the depth's deviation a + b z²")
+    axial_per_m: float = quantity(0.0025, unit="1/m", low=0, doc="b in the depth's deviation a + b z²")
+    lateral_std_px: float = quantity(0.3, low=0, doc="deviation of where in the image a pixel looks, in pixels")
+    baseline_m: float = quantity(0.05, unit="m", low=0, doc="distance of the two stereo eyes, for quantisation")
+    disparity_steps_per_px: float = quantity(32.0, low=0, doc="levels of disparity a pixel; 0 for none")
+    flying_probability: float = quantity(0.3, low=0, high=1, doc="chance that a pixel at a depth edge flies")
+    edge_relative: float = quantity(0.02, low=0, doc="a step of more than this part of the depth is an edge")
+    background_m: float = quantity(0.0, unit="m", low=0, doc="depth behind the body, for flying pixels; 0 for none")
+    dropout_probability: float = quantity(0.01, low=0, high=1, doc="chance that a pixel seen head-on is lost")
+    grazing_dropout_probability: float = quantity(0.8, low=0, high=1, doc="the same for a grazing view")
+    min_range_m: float = quantity(0.1, unit="m", low=0, doc="nearer points are lost")
+    max_range_m: float = quantity(10.0, unit="m", low=0, low_open=True, doc="farther points are lost")
+
+    def check(self) -> None:
+        given = [n for n in ("isotropic_std_m", "isotropic_std_voxels") if getattr(self, n) is not None]
+        if self.kind == "isotropic" and len(given) != 1:
+            raise ConfigError("isotropic needs exactly one of isotropic_std_m and isotropic_std_voxels", "kind")
+        if self.kind != "isotropic" and given:
+            raise ConfigError(f"is only used with kind isotropic, not {self.kind}; remove it", given[0])
+        if self.max_range_m <= self.min_range_m:
+            raise ConfigError(f"= {self.max_range_m} must exceed min_range_m ({self.min_range_m})", "max_range_m")
+
+    def isotropic_m(self, spacing_m: float) -> float:
+        """Deviation of isotropic noise [m] on a grid of this spacing [m]; 0 for the other kinds."""
+        if self.isotropic_std_voxels is not None:
+            return self.isotropic_std_voxels * spacing_m
+        return self.isotropic_std_m or 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObserveConfig(Section):
+    """What watches the motion: depth cameras, how often they look, and how well they see."""
+
+    cameras: tuple[CameraConfig, ...] = sections(doc="depth cameras")
+    ring: RingConfig | None = section(None, doc="more of them on a circle; none if left out")
+    every_steps: int | None = quantity(None, low=1, doc="a frame after every so many time steps")
+    frame_rate_hz: float | None = quantity(
+        None, unit="Hz", low=0, low_open=True, doc="frames a second, instead of every_steps; 30 if both are left out"
+    )
+    duration_s: float | None = quantity(
+        None, unit="s", low=0, low_open=True, doc="time watched from the start; the scene's duration if left out"
+    )
+    points_per_frame: int = quantity(2000, low=1, doc="most points kept of a frame, drawn at random")
+    noise: NoiseConfig = section(NoiseConfig, doc="sensor noise")
+    seed: int = quantity(0, low=0, doc="seed of the noise and of the points kept")
+
+    def check(self) -> None:
+        if self.every_steps is not None and self.frame_rate_hz is not None:
+            raise ConfigError("and every_steps are both given; keep one", "frame_rate_hz")
+
+
+def _guess(unit: str, doc: str, low: float | None = None, high: float | None = None) -> float:
+    return quantity(None, unit=unit, low=low, high=high, low_open=True, high_open=True, doc=doc)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessConfig(Section):
+    """First guesses. Where one is left out, the scene's own value is where the search starts."""
+
+    youngs_modulus_pa: float | None = _guess("Pa", "Young's modulus E, of every region", 0)
+    poissons_ratio: float | None = _guess("", "Poisson's ratio ν", 0, 0.4975)
+    density_kg_m3: float | None = _guess("kg/m^3", "mass density ρ", 0)
+    mass_damping_per_s: float | None = _guess("1/s", "Rayleigh damping α₁", 0)
+    stiffness_damping_s: float | None = _guess("s", "Rayleigh damping α₂", 0)
+    gravity_m_s2: Vector | None = vector(None, unit="m/s^2", doc="acceleration of gravity")
+    plane_normal: Vector | None = vector(None, doc="direction n of the contact plane, of any length but zero")
+    plane_offset_m: float | None = quantity(None, unit="m", doc="offset d of the contact plane")
+    translation_m: Vector | None = vector(None, unit="m", doc="initial shift")
+    rotation_rad: Vector | None = vector(None, unit="rad", doc="initial rotation, axis-angle")
+    velocity_m_s: Vector | None = vector(None, unit="m/s", doc="initial velocity")
+    angular_velocity_rad_s: Vector | None = vector(None, unit="rad/s", doc="initial angular velocity")
+
+    def check(self) -> None:
+        if self.plane_normal is not None and max(map(abs, self.plane_normal)) < 1e-100:
+            raise ConfigError(_NO_DIRECTION, "plane_normal")
+
+
+PARAMETERS = tuple(f.name for f in dataclasses.fields(GuessConfig))
+_COMPONENTS = {"gravity_m_s2": 3, "plane_normal": 2, "translation_m": 3, "rotation_rad": 3, "velocity_m_s": 3}
+_COMPONENTS["angular_velocity_rad_s"] = 3
+
+
+def _prior(doc: str) -> float:
+    return quantity(None, low=0, low_open=True, doc=doc)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorConfig(Section):
+    """How far off a guess may be, as a standard deviation. Of E, density and dampings that of their natural logarithm
+    (0.7 is a factor of two); of Poisson's ratio that of log(ν/(0.5-ν)); of the rest in their own unit."""
+
+    youngs_modulus_pa: float | None = _prior("of log E; 3 if left out")
+    poissons_ratio: float | None = _prior("of log(ν/(0.5-ν)); 1 if left out")
+    density_kg_m3: float | None = _prior("of log ρ; 1 if left out")
+    mass_damping_per_s: float | None = _prior("of log α₁; 2 if left out")
+    stiffness_damping_s: float | None = _prior("of log α₂; 2 if left out")
+    gravity_m_s2: float | None = _prior("per component [m/s^2]; 5 if left out")
+    plane_normal: float | None = _prior("per tilt [rad]; 0.5 if left out")
+    plane_offset_m: float | None = _prior("[m]; 0.05 if left out")
+    translation_m: float | None = _prior("per component [m]; 0.02 if left out")
+    rotation_rad: float | None = _prior("per component [rad]; 0.2 if left out")
+    velocity_m_s: float | None = _prior("per component [m/s]; 1 if left out")
+    angular_velocity_rad_s: float | None = _prior("per component [rad/s]; 5 if left out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig(Section):
+    """How much a point far off may pull."""
+
+    kind: str = choice(
+        "huber", options=("squares", "huber", "tukey"), doc="beyond the threshold huber is linear, tukey flat"
+    )
+    threshold: float = quantity(2.0, low=0, low_open=True, doc="in standard deviations of a point")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateConfig(Section):
+    """What is to be found out, from where the search starts, and how it goes."""
+
+    parameters: str = setting(
+        doc="list of what is estimated, by the names under estimate.guess; of a vector also one component, as in "
+        "gravity_m_s2[1]"
+    )
+    guess: GuessConfig = section(GuessConfig, doc="first guesses")
+    prior_std: PriorConfig = section(PriorConfig, doc="how far off the guesses may be")
+    method: str = choice(
+        "levenberg_marquardt",
+        options=("levenberg_marquardt", "lbfgs", "barzilai_borwein"),
+        doc="Levenberg-Marquardt on a growing window of frames, or descent along the adjoint gradient of all",
+    )
+    loss: LossConfig = section(LossConfig, doc="robust loss")
+    starts: int = quantity(1, low=1, high=1000, doc="number of starts: the guess, then random ones around it")
+    max_iterations: int = quantity(25, low=1, doc="most iterations of a start; for Levenberg-Marquardt on all frames")
+    seed: int = quantity(0, low=0, doc="seed of the random starts")
+
+    def __post_init__(self) -> None:
+        given: object = self.parameters
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            object.__setattr__(self, "parameters", _joined(given))
+        super().__post_init__()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is estimated, name by name."""
+        return tuple(word.strip() for word in self.parameters.split(",") if word.strip())
+
+    def check(self) -> None:
+        if not self.names:
+            raise ConfigError("is empty; name at least one, such as youngs_modulus_pa", "parameters")
+        for i, name in enumerate(self.names):
+            key, problem = f"parameters[{i}]", name_problem(name)
+            if problem:
+                raise ConfigError(f"= {name!r} {problem}", key)
+            if name in self.names[:i] or (name.partition("[")[0] in self.names and "[" in name):
+                raise ConfigError(f"= {name!r} is named twice; keep it once", key)
+
+
+def name_problem(name: str) -> str:
+    """What is wrong with the name of a parameter, "" if nothing is."""
+    match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", name)
+    base = match[1] if match else name.partition("[")[0]
+    if base not in PARAMETERS:
+        return f"cannot be estimated{nearest(base, PARAMETERS) or '; choose from ' + ', '.join(PARAMETERS)}"
+    if match is None:
+        return f"is not a component; write {base}[0]"
+    if match[2] is None or base == "youngs_modulus_pa":  # only the scene knows how many regions there are
+        return ""
+    count = _COMPONENTS.get(base, 0)
+    if count == 0:
+        return f"has no components; write {base}"
+    return "" if int(match[2]) < count else f"does not exist; the last one is {base}[{count - 1}]"
+
+
+def _joined(names: Sequence[object]) -> str:
+    """A list of names as the text it is kept as."""
+    for i, name in enumerate(names):
+        if not isinstance(name, str) or "," in name:
+            raise ConfigError(f"= {shown(name)} must be the name of a parameter", f"parameters[{i}]")
+    return ", ".join(str(name) for name in names)
+
+
+def _check_up(up: Vector) -> None:
+    if max(map(abs, up)) < 1e-100:
+        raise ConfigError(_NO_DIRECTION, "up")
+
+
+def _parallel(a: Sequence[float], b: Sequence[float]) -> bool:
+    cross = (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+    return max(map(abs, cross)) <= 1e-9 * max(map(abs, a)) * max(map(abs, b))
