@@ -128,7 +128,7 @@ def test_steps_round_to_the_duration() -> None:
 def test_every_key_says_what_it_is_and_carries_its_unit() -> None:
     # The unit's last letter group ends the key's name: youngs_modulus_pa [Pa], gravity_m_s2 [m/s^2].
     suffixes = {
-        **{"m": "_m", "s": "_s", "Pa": "_pa", "N": "_n", "rad": "_rad", "rad/s": "_rad_s", "m/s": "_m_s"},
+        **{"m": "_m", "s": "_s", "Pa": "_pa", "N": "_n", "rad": "_rad", "rad/s": "_rad_s", "m/s": "_m_s", "Hz": "_hz"},
         **{"m/s^2": "_m_s2", "kg/m^3": "_kg_m3", "1/s": "_per_s", "1/m": "_per_m", "Pa/m": "_pa_per_m"},
     }
     rows = describe(SceneConfig)

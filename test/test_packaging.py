@@ -16,11 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "soft_estimator"
 
 # geometry ← physics ← estimation ← evaluation, perception. Whoever is not listed may import anything.
-_GROUND = {"schema", "config", "config_body", "scenes"}
+_GROUND = {"schema", "config", "config_body", "config_estimation", "scenes"}
 ALLOWED = {
     "schema": set(),
     "config_body": {"schema"},
-    "config": {"schema", "config_body"},
+    "config_estimation": {"schema", "config_body"},
+    "config": {"schema", "config_body", "config_estimation"},
     "scenes": set(),
     "backends": set(),
     "geometry": _GROUND | {"backends"},
