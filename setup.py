@@ -45,7 +45,7 @@ setup(
     license="Apache-2.0",
     packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), *SCENES],
     package_dir=SCENES,
-    package_data={PACKAGE: ["backends/cuda/*.cu"], **{scenes: ["*.yaml"] for scenes in SCENES}},
+    package_data={PACKAGE: ["backends/cuda/*.cu", "backends/cuda/*.cuh"], **{scenes: ["*.yaml"] for scenes in SCENES}},
     data_files=share_files(),
     python_requires=">=3.10,<3.14",
     install_requires=[

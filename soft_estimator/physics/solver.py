@@ -12,7 +12,7 @@ from soft_estimator.backends.interface import Array, Backend
 
 _NAMES = {0: "converged", 1: "reached the iteration limit", 2: "broke down", 3: "stalled"}
 # A stalled single-precision solve is as good as its precision allows below this residual.
-_STALL_ACCEPTED = 1e-4
+STALL_ACCEPTED = 1e-4
 
 
 class SolverError(RuntimeError):
@@ -67,7 +67,7 @@ def solve(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: 
         settings.relative_tolerance,
         settings.max_iterations,
     )
-    if status == 0 or (status == 3 and residual < _STALL_ACCEPTED):
+    if status == 0 or (status == 3 and residual < STALL_ACCEPTED):
         return SolveReport(int(iterations), float(residual))
     solution, residual = _solve_directly(backend, system, b, start, _NAMES[int(status)])
     x[...] = backend.to_device(solution, x.dtype)
@@ -89,7 +89,7 @@ def _solve_directly(
     inner = matrix[free][:, free].tocsc()
     x[free] = spsolve(inner, rhs)
     residual = float(np.linalg.norm(inner @ x[free] - rhs) / max(np.linalg.norm(rhs), 1e-300))
-    if not residual < _STALL_ACCEPTED:
+    if not residual < STALL_ACCEPTED:
         raise SolverError(
             f"conjugate gradients {what} and the direct solve left a relative residual of {residual:.1e}; "
             "the body may be unsupported or the step too large: fix a region or use a smaller step_s"

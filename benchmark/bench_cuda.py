@@ -1,0 +1,245 @@
+"""Times the CUDA backend: CG iteration, step, gradient, growth, batches; with roofline and the JAX peer.
+
+python benchmark/bench_cuda.py [--data FOLDER] [--only cg,gradient,growth,batch] [--no-jax] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import cupy
+import numpy as np
+from cuda_scenes import block, dragon, model_of, torus
+
+from soft_estimator.backends.cuda import load_cuda_backend
+from soft_estimator.backends.cuda.linear import BatchSolver
+from soft_estimator.physics.fused import FusedBatch, failed
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.step import Simulation
+
+STEPS = 30
+PARTS = ("cg", "gradient", "growth", "batch")
+
+
+def seconds(work: Callable[[], object], repeats: int = 7) -> float:
+    """Median wall time of `work`, after one run to warm up; the device is idle before and after."""
+    times = []
+    for k in range(repeats + 1):
+        cupy.cuda.runtime.deviceSynchronize()
+        start = perf_counter()
+        work()
+        cupy.cuda.runtime.deviceSynchronize()
+        if k:
+            times.append(perf_counter() - start)
+    return float(np.median(times))
+
+
+def copy_bandwidth() -> float:
+    """Bytes read and written per second by a large copy on the device."""
+    a = cupy.random.random(1 << 28, dtype=np.float32)
+    b = cupy.empty_like(a)
+    return 2 * a.nbytes / seconds(lambda: cupy.copyto(b, a))
+
+
+def solver_bytes(nodes: int, blocks: int, size: int) -> int:
+    """The least an iteration must move: matrix and columns once, x r p Ap read and written, z written, M⁻¹ read."""
+    return blocks * (9 * size + 4) + nodes * size * (3 * 8 + 3 + 9)
+
+
+def bench_cg(backend, bandwidth: float, sizes: list[int]) -> list[dict]:
+    rows = []
+    for nodes in sizes:
+        body, grip, parameters = block(nodes)
+        for dtype in (np.float32, np.float64):
+            rows.append(one_cg(Simulation(model_of(body, grip, dtype), parameters, backend), bandwidth))
+            print(rows[-1], flush=True)
+            cupy.get_default_memory_pool().free_all_blocks()
+    return rows
+
+
+def one_cg(sim: Simulation, bandwidth: float) -> dict:
+    """An iteration's time: the difference between solves of 20 and of 80 of them."""
+    state = sim.initial_state()
+    lin = sim.linearise(state)
+    rhs = sim.right_hand_side(state, lin)
+    solver = BatchSolver(sim.row_start, sim.column, sim.free, 1, sim.model.dtype)
+
+    def run(limit: int) -> cupy.ndarray:
+        return solver.solve(lin.system.blocks, lin.system.inverse, rhs, cupy.zeros_like(rhs), 1e-30, limit)
+
+    per = (seconds(lambda: run(80), 21) - seconds(lambda: run(20), 21)) / (run(80).get()[0, 0] - 20)
+    nodes, size = sim.model.body.node_count, np.dtype(sim.model.dtype).itemsize
+    floor = solver_bytes(nodes, len(sim.column), size) / bandwidth
+    return {
+        "nodes": nodes,
+        "precision": np.dtype(sim.model.dtype).name,
+        "kernel": solver.plan.function.split("_")[-1],
+        "iteration_us": float(1e6 * per),
+        "floor_us": 1e6 * floor,
+        "ratio": float(per / floor),
+    }
+
+
+def gradient_run(batch: FusedBatch, steps: int = STEPS) -> tuple:
+    roll = batch.roll(batch.initial(), steps)
+    gradients, report = batch.roll_back(roll, lambda k: (roll.u[k], None, None) if k else None)
+    return roll, gradients, report
+
+
+def bench_gradient(backend, scenes: dict, with_jax: bool) -> list[dict]:
+    rows = []
+    for name, (body, grip, parameters) in scenes.items():
+        for dtype in (np.float32, np.float64):
+            model = model_of(body, grip, dtype)
+            rows.append({"scene": name} | one_gradient(FusedBatch(model, [parameters], backend), parameters, with_jax))
+            print(rows[-1], flush=True)
+    return rows
+
+
+def one_gradient(batch: FusedBatch, parameters: Parameters, with_jax: bool) -> dict:
+    roll, gradients, report = gradient_run(batch)
+    reports = np.concatenate([roll.report.get(), report.get()])[:, 0]
+    row = {
+        "nodes": batch.model.body.node_count,
+        "precision": np.dtype(batch.model.dtype).name,
+        "iterations": int(reports[:, 0].sum()),
+        "failed": sum(map(failed, reports)),
+        "forward_ms": 1e3 * seconds(lambda: batch.roll(batch.initial(), STEPS)),
+        "gradient_ms": 1e3 * seconds(lambda: gradient_run(batch)),
+        "dE": float(gradients[0].youngs_modulus_pa[0]),
+        "dnu": float(gradients[0].poissons_ratio),
+    }
+    if with_jax:
+        row |= time_jax(batch.model, parameters, batch)
+        row["speedup"] = row["jax_gradient_ms"] / row["gradient_ms"]
+    return row
+
+
+def time_jax(model, parameters: Parameters, batch: FusedBatch) -> dict:
+    import jax
+    from jax_peer import Peer, material_of
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_default_matmul_precision", "highest")
+    dtype = np.dtype(model.dtype)
+    peer, material = Peer(model), material_of(parameters, dtype)
+    first = batch.initial()[0]
+    state = tuple(jax.numpy.asarray(batch.backend.to_host(x)) for x in (first.u, first.v, first.a))
+
+    def timed(work: Callable, repeats: int = 5) -> float:
+        jax.block_until_ready(work())
+        times = []
+        for _ in range(repeats):
+            start = perf_counter()
+            jax.block_until_ready(work())
+            times.append(perf_counter() - start)
+        return 1e3 * float(np.median(times))
+
+    _, iterations = peer.roll(material, state, STEPS)
+    _, gradient = peer.gradient(material, state, STEPS)
+    return {
+        "jax_forward_ms": timed(lambda: peer.roll(material, state, STEPS)),
+        "jax_gradient_ms": timed(lambda: peer.gradient(material, state, STEPS)),
+        "jax_forward_iterations": int(np.sum(iterations)),
+        "jax_dE": float(gradient.young),
+        "jax_dnu": float(gradient.poisson),
+    }
+
+
+def bench_growth(backend, sizes: list[int]) -> list[dict]:
+    rows = []
+    for nodes in sizes:
+        body, grip, parameters = block(nodes)
+        cupy.get_default_memory_pool().free_all_blocks()
+        rows.append(one_growth(FusedBatch(model_of(body, grip, np.float32), [parameters], backend)))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def one_growth(batch: FusedBatch, steps: int = 5) -> dict:
+    states = batch.initial()
+    roll = batch.roll(states, steps)
+    step = seconds(lambda: batch.roll(states, steps), 3) / steps
+    back = seconds(lambda: batch.roll_back(roll, lambda k: (roll.u[k], None, None)), 3) / steps
+    return {
+        "nodes": batch.model.body.node_count,
+        "step_ms": 1e3 * step,
+        "adjoint_step_ms": 1e3 * back,
+        "iterations": float(roll.report.get()[:, 0, 0].mean()),
+        "memory_mib": cupy.get_default_memory_pool().total_bytes() / 2**20,
+    }
+
+
+def bench_batch(backend, scene: tuple, counts: list[int]) -> list[dict]:
+    """Starts from half to twice the stiffness, all at once; the ratio is to a single one."""
+    body, grip, p = scene
+    rows: list[dict] = []
+    for count in counts:
+        sets = [
+            Parameters(p.youngs_modulus_pa * f, p.poissons_ratio, p.density_kg_m3, 0.2, 1e-3)
+            for f in (np.geomspace(0.5, 2.0, count) if count > 1 else [1.0])
+        ]
+        rows.append(one_batch(FusedBatch(model_of(body, grip, np.float32), sets, backend)))
+        rows[-1]["ratio"] = rows[-1]["gradient_ms"] / rows[0]["gradient_ms"]
+        print(rows[-1], flush=True)
+    return rows
+
+
+def one_batch(batch: FusedBatch) -> dict:
+    states = batch.initial()
+    return {
+        "systems": len(states),
+        "kernel": batch.stepper.solver.plan.function.split("_")[-1],
+        "forward_ms": 1e3 * seconds(lambda: batch.roll(states, STEPS), 3),
+        "gradient_ms": 1e3 * seconds(lambda: gradient_run(batch), 3),
+    }
+
+
+def table(title: str, rows: list[dict]) -> str:
+    if not rows:
+        return ""
+    names = list(rows[0])
+    cells = [[f"{r[n]:.4g}" if isinstance(r[n], float) else str(r[n]) for n in names] for r in rows]
+    lines = [f"\n## {title}", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    return "\n".join([*lines, *("| " + " | ".join(c) + " |" for c in cells)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with dragon_medium.sdf")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--no-jax", action="store_true")
+    parser.add_argument("--sizes", default="1000,9261,29791,100000,300000,1000000")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    only, sizes = arguments.only.split(","), [int(x) for x in arguments.sizes.split(",")]
+    start = perf_counter()
+    backend = load_cuda_backend()
+    bandwidth = copy_bandwidth()
+    name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    result: dict = {"device": name, "copy_tb_s": bandwidth / 1e12, "load_s": perf_counter() - start}
+    scenes = {"torus": torus(0.00298)}
+    if arguments.data:
+        scenes["dragon"] = dragon(arguments.data / "dragon_medium.sdf")
+    if "gradient" in only:
+        result["gradient"] = bench_gradient(backend, scenes, not arguments.no_jax)
+    if "batch" in only:
+        result["batch"] = bench_batch(backend, scenes["torus"], [1, 4, 8, 16, 32])
+    for size in sizes:  # the slow part last, smallest first
+        if "cg" in only:
+            result.setdefault("cg", []).extend(bench_cg(backend, bandwidth, [size]))
+        if "growth" in only:
+            result.setdefault("growth", []).extend(bench_growth(backend, [size]))
+    print(f"\n{name}, copy {bandwidth / 1e12:.2f} TB/s, loaded in {result['load_s']:.1f} s")
+    for part in PARTS:
+        print(table(part, result.get(part, [])))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

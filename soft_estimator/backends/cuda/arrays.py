@@ -1,0 +1,29 @@
+"""Arrays as the kernels expect them: contiguous and of the declared type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cupy
+import numpy as np
+
+
+def real_of(array: Any) -> np.dtype:
+    """The precision a loop runs in, that of its main array."""
+    return np.dtype(array.dtype)
+
+
+def typed(array: Any, dtype: Any) -> cupy.ndarray:
+    """The array itself where it has the type and is contiguous, else a copy."""
+    return cupy.ascontiguousarray(array, dtype=dtype)
+
+
+@contextmanager
+def writing(out: Any, dtype: Any) -> Iterator[cupy.ndarray]:
+    """An array of the given type to write or add into, whose values end up in out."""
+    inner = typed(out, dtype)
+    yield inner
+    if inner is not out and inner.data.ptr != out.data.ptr:
+        out[...] = inner

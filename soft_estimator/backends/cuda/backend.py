@@ -1,0 +1,45 @@
+"""The class that stands for the CUDA backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from soft_estimator.backends.cuda import linear, loops
+from soft_estimator.backends.cuda.stepper import CudaStepper
+
+
+class CudaBackend:
+    """Arrays in, arrays out; see `soft_estimator.backends.interface.Backend` for what each loop does."""
+
+    name = "cuda"
+    xp = cupy
+    stepper = CudaStepper  # whole steps without the host; physics/fused.py uses it
+
+    rotations = staticmethod(loops.rotations)
+    rotations_tangent = staticmethod(loops.rotations_tangent)
+    rotations_adjoint = staticmethod(loops.rotations_adjoint)
+    cell_forces = staticmethod(loops.cell_forces)
+    cell_forces_tangent = staticmethod(loops.cell_forces_tangent)
+    cell_forces_adjoint = staticmethod(loops.cell_forces_adjoint)
+    cell_energies = staticmethod(loops.cell_energies)
+    gather = staticmethod(loops.gather)
+    assemble = staticmethod(loops.assemble)
+    contact_points = staticmethod(loops.contact_points)
+    spread_along = staticmethod(loops.spread_along)
+    add_contact_blocks = staticmethod(loops.add_contact_blocks)
+    add_blocks = staticmethod(linear.add_blocks)
+    invert_diagonal = staticmethod(linear.invert_diagonal)
+    multiply = staticmethod(linear.multiply)
+    conjugate_gradient = staticmethod(linear.conjugate_gradient)
+    conjugate_gradient_many = staticmethod(linear.conjugate_gradient_many)
+
+    @staticmethod
+    def to_device(array: Any, dtype: Any = None) -> cupy.ndarray:
+        return cupy.ascontiguousarray(cupy.asarray(array), dtype=dtype)
+
+    @staticmethod
+    def to_host(array: Any) -> np.ndarray:
+        return cupy.asnumpy(array)

@@ -1,0 +1,73 @@
+"""Loads the .cu files and launches their kernels; CuPy compiles each once for a precision and a device."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import cupy
+import numpy as np
+
+# What each kernel file needs before its own text. CuPy caches by source text and options and does not look into
+# #include, so the parts are put together here.
+_CELLS = ("common.cuh", "rotation.cuh", "elasticity.cuh", "contact.cuh")
+PARTS = {
+    "rotation": ("common.cuh", "rotation.cuh"),
+    "elasticity": ("common.cuh", "elasticity.cuh"),
+    "contact": ("common.cuh", "contact.cuh"),
+    "linear": ("common.cuh",),
+    "conjugate_gradient_resident": ("common.cuh", "conjugate_gradient.cuh"),
+    "conjugate_gradient_streamed": ("common.cuh", "conjugate_gradient.cuh"),
+    "step": (*_CELLS, "step.cuh"),
+    "step_adjoint": (*_CELLS, "step.cuh"),
+}
+REAL_NAMES = {"float32": "float", "float64": "double"}
+_THREADS = 128
+
+
+def source(name: str) -> str:
+    """The text of a kernel file as it is compiled."""
+    folder = files("soft_estimator.backends.cuda")
+    return "\n".join((folder / part).read_text(encoding="utf-8") for part in (*PARTS[name], f"{name}.cu"))
+
+
+def options(real: str) -> tuple[str, ...]:
+    """Compiler options for a precision, float32 or float64."""
+    return ("-std=c++17", f"-DREAL={REAL_NAMES[real]}")
+
+
+@cache
+def kernel(name: str, function: str, real: str) -> Any:
+    """A kernel of `name`.cu for float32 or float64, compiled or taken from CuPy's cache."""
+    return _module(name, real).get_function(function)
+
+
+@cache
+def _module(name: str, real: str) -> cupy.RawModule:
+    # Blocks of a persistent kernel wait for each other: a cooperative launch makes sure that all run at once.
+    return cupy.RawModule(
+        code=source(name),
+        options=options(real),
+        backend="nvrtc",
+        enable_cooperative_groups=name.startswith("conjugate"),
+    )
+
+
+def launch(name: str, function: str, real: Any, threads: int, *arguments: Any, grid: tuple[int, ...] = ()) -> None:
+    """Run a kernel with at least so many threads along x; grid: the further dimensions."""
+    if threads <= 0:
+        return
+    blocks = (threads + _THREADS - 1) // _THREADS
+    kernel(name, function, np.dtype(real).name)((blocks, *grid), (_THREADS,), tuple(map(_argument, arguments)))
+
+
+def _argument(value: Any) -> Any:
+    """As the kernels declare it: int as 32 bits, float as double, None as a null pointer, arrays as they are."""
+    if value is None:
+        return np.uint64(0)
+    if isinstance(value, (bool, int)):
+        return np.int32(value)
+    if isinstance(value, float):
+        return np.float64(value)
+    return value

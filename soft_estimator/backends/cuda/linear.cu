@@ -1,0 +1,39 @@
+// Block-sparse matrix: products, diagonal blocks, and sums of given blocks.
+
+// out = A x for nodal vectors (N, 3); eight lanes a row.
+extern "C" __global__ void multiply(int nodes, const int64 *row_start, const int *column, const real *blocks,
+                                    const real *x, real *out) {
+    const int t = thread_index(), i = t / LANES, lane = t % LANES;
+    real y[3] = {0, 0, 0};
+    if (i < nodes)
+        for (int64 k = row_start[i] + lane; k < row_start[i + 1]; k += LANES) {
+            real block[9], product[3];
+#pragma unroll
+            for (int e = 0; e < 9; ++e) block[e] = blocks[9 * k + e];
+            turn(block, x + 3 * (int64)column[k], product);
+#pragma unroll
+            for (int a = 0; a < 3; ++a) y[a] += product[a];
+        }
+#pragma unroll
+    for (int a = 0; a < 3; ++a) y[a] = sum_lanes(y[a]);
+    if (i < nodes && lane < 3) out[3 * (int64)i + lane] = lane == 0 ? y[0] : lane == 1 ? y[1] : y[2];
+}
+
+// Inverse of every diagonal block, zero for nodes that are not free; out (N, 9).
+extern "C" __global__ void invert_diagonal(int nodes, const real *blocks, const int64 *slot, const real *free,
+                                           real *out) {
+    const int i = thread_index();
+    if (i < nodes) invert_block(blocks + 9 * slot[27 * (int64)i + 13], free[i], out + 9 * (int64)i);
+}
+
+// blocks[slots[k]] += values[k] in the order of k: `order` sorts the slots stably, and the thread of a slot's first
+// entry adds them all.
+extern "C" __global__ void add_blocks(int count, const int64 *slots, const int64 *order, const real *values,
+                                      real *blocks) {
+    const int k = thread_index();
+    if (k >= count) return;
+    const int64 place = slots[order[k]];
+    if (k > 0 && slots[order[k - 1]] == place) return;
+    for (int j = k; j < count && slots[order[j]] == place; ++j)
+        for (int e = 0; e < 9; ++e) blocks[9 * place + e] += values[9 * order[j] + e];
+}

@@ -1,0 +1,205 @@
+"""Launches the cell, rotation and contact kernels; same names and arguments as the loops of backends/cpu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.backends.cuda.arrays import real_of, typed, writing
+from soft_estimator.backends.cuda.kernels import launch
+
+
+def rotations(u: Any, cell_nodes: Any, spacing_m: float, out: Any) -> None:
+    real = real_of(u)
+    with writing(out, real) as y:
+        launch("rotation", "rotations", real, 8 * len(y), len(y), typed(u, real), cell_nodes, float(spacing_m), y)
+
+
+def rotations_tangent(u: Any, du: Any, r: Any, cell_nodes: Any, spacing_m: float, out: Any) -> None:
+    real, count = real_of(r), len(r)
+    vectors = (typed(x, real) for x in (u, du, r))
+    with writing(out, np.float64) as y:
+        launch("rotation", "rotations_tangent", real, 8 * count, count, *vectors, cell_nodes, float(spacing_m), y)
+
+
+def rotations_adjoint(u: Any, r: Any, r_bar: Any, cell_nodes: Any, spacing_m: float, out: Any) -> None:
+    real, count = real_of(r), len(r)
+    arrays = (typed(u, real), r, typed(r_bar, np.float64), cell_nodes)
+    with writing(out, np.float64) as y:
+        launch("rotation", "rotations_adjoint", real, 8 * count, count, *arrays, float(spacing_m), y)
+
+
+def _cells(
+    real: Any, u: Any, z: Any, share: float, r: Any, cell_nodes: Any, index: Any, table: Any, young: Any, *lame: float
+) -> tuple:
+    """What all cell kernels take, in their order."""
+    vectors = (typed(u, real), typed(z, real), float(share), typed(r, real))
+    return (*vectors, cell_nodes, index, typed(table, real), typed(young, real), *map(float, lame))
+
+
+def cell_forces(
+    u: Any,
+    z: Any,
+    share: float,
+    r: Any,
+    cell_nodes: Any,
+    gradient_index: Any,
+    table: Any,
+    young: Any,
+    lam: float,
+    mu: float,
+    spacing: float,
+    out: Any,
+) -> None:
+    real, count = real_of(table), len(cell_nodes)
+    cells = _cells(real, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu)
+    with writing(out, real) as y:
+        launch("elasticity", "cell_forces", real, 8 * count, count, *cells, float(spacing), y)
+
+
+def cell_energies(
+    u: Any,
+    zero: Any,
+    r: Any,
+    cell_nodes: Any,
+    gradient_index: Any,
+    table: Any,
+    young: Any,
+    lam: float,
+    mu: float,
+    spacing: float,
+    out: Any,
+) -> None:
+    real, count = real_of(table), len(cell_nodes)
+    cells = _cells(real, u, zero, 1.0, r, cell_nodes, gradient_index, table, young, lam, mu)
+    with writing(out, np.float64) as y:
+        launch("elasticity", "cell_energies", real, 8 * count, count, *cells, float(spacing), y)
+
+
+def cell_forces_adjoint(
+    lmbda: Any,
+    u: Any,
+    z: Any,
+    share: float,
+    r: Any,
+    cell_nodes: Any,
+    gradient_index: Any,
+    table: Any,
+    young: Any,
+    lam: float,
+    mu: float,
+    spacing: float,
+    y_bar: Any,
+    r_bar: Any,
+    lame_bar: Any,
+) -> None:
+    real, count = real_of(table), len(cell_nodes)
+    cells = _cells(real, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu)
+    with writing(y_bar, np.float64) as y, writing(r_bar, np.float64) as rb, writing(lame_bar, np.float64) as lb:
+        arguments = (count, typed(lmbda, real), *cells, float(spacing), y, rb, lb)
+        launch("elasticity", "cell_forces_adjoint", real, 8 * count, *arguments)
+
+
+def cell_forces_tangent(
+    dr: Any,
+    u: Any,
+    z: Any,
+    share: float,
+    r: Any,
+    cell_nodes: Any,
+    gradient_index: Any,
+    table: Any,
+    young: Any,
+    lam: float,
+    mu: float,
+    dlam: Any,
+    dmu: Any,
+    spacing: float,
+    out: Any,
+) -> None:
+    real, count = real_of(table), len(cell_nodes)
+    cells = _cells(real, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu)
+    changes = (typed(dlam, np.float64), typed(dmu, np.float64))
+    with writing(out, real) as y:
+        arguments = (count, typed(dr, np.float64), *cells, *changes, float(spacing), y)
+        launch("elasticity", "cell_forces_tangent", real, 8 * count, *arguments)
+
+
+def gather(cell_values: Any, node_cells: Any, scale: float, out: Any) -> None:
+    real = real_of(out)
+    double = cell_values.dtype == np.float64 and real != np.float64
+    values = typed(cell_values, np.float64 if double else real)
+    name = "gather_double" if double else "gather"
+    with writing(out, real) as y:
+        launch("elasticity", name, real, len(y), len(y), values, node_cells, float(scale), y)
+
+
+def assemble(
+    r: Any,
+    node_cells: Any,
+    gradient_index: Any,
+    table: Any,
+    young: Any,
+    lam: float,
+    mu: float,
+    scale: float,
+    diagonal: Any,
+    row_start: Any,
+    slot: Any,
+    blocks: Any,
+) -> None:
+    """Every block has a thread of its own; row_start is not needed."""
+    real, count = real_of(blocks), len(node_cells)
+    cells = (typed(r, real), node_cells, gradient_index, typed(table, real), typed(young, real))
+    numbers = (float(lam), float(mu), float(scale))
+    with writing(blocks, real) as y:
+        arguments = (count, *cells, *numbers, typed(diagonal, real), slot, y)
+        launch("elasticity", "assemble", real, count, *arguments, grid=(27,))
+
+
+def contact_points(
+    position: Any,
+    u: Any,
+    node_a: Any,
+    node_b: Any,
+    weight_b: Any,
+    normal: Any,
+    offset: float,
+    sharpness: float,
+    distance: Any,
+    depth: Any,
+    slope: Any,
+) -> None:
+    real, count = real_of(position), len(node_a)
+    points = (node_a, node_b, typed(weight_b, np.float64), typed(normal, np.float64), float(offset), float(sharpness))
+    arguments = (count, position, typed(u, real), *points, distance, depth, slope)
+    launch("contact", "contact_points", real, count, *arguments)
+
+
+def spread_along(
+    normal: Any, value: Any, node_a: Any, point_start: Any, point_index: Any, weight_b: Any, out: Any
+) -> None:
+    real = real_of(out)
+    points = (typed(normal, np.float64), typed(value, np.float64), node_a, point_start, point_index, weight_b)
+    with writing(out, real) as y:
+        launch("contact", "spread_along", real, len(y), len(y), *points, y)
+
+
+def add_contact_blocks(
+    normal: Any,
+    value: Any,
+    node_a: Any,
+    node_b: Any,
+    weight_b: Any,
+    point_start: Any,
+    point_index: Any,
+    slot_of_pair: Any,
+    slot: Any,
+    blocks: Any,
+) -> None:
+    real, count = real_of(blocks), len(slot)
+    points = (node_a, node_b, weight_b, point_start, point_index, slot_of_pair)
+    forces = (typed(normal, np.float64), typed(value, np.float64))
+    with writing(blocks, real) as y:
+        launch("contact", "add_contact_blocks", real, count, count, *forces, *points, slot, y)

@@ -1,0 +1,130 @@
+// A whole time step without the host: kernels for a batch of systems that share the body (the grid's last dimension).
+// The formulas are those of physics/step.py.
+
+// Rotations (systems, C, 9) at the predicted displacement and, where corner is given, the corner forces (systems, C,
+// 24) of f_int(u) with the damping by known velocities.
+extern "C" __global__ void turn_cells(const Body *bodies, const Scheme *schemes, const double *materials, int width,
+                                      const real *u, const real *v, const real *a, real *rotation, real *corner) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int system = blockIdx.y, t = thread_index(), p = t % LANES, c = min(t / LANES, (int)body.cells - 1);
+    const Material &m = material_of(materials, width, system);
+    const Motion motion = of_system(u, v, a, 3 * body.nodes * system);
+    const int64 node = 3 * (int64)body.cell_nodes[8 * c + p], place = body.cells * system + c;
+    double predicted[3], f[9], r[9];
+#pragma unroll
+    for (int k = 0; k < 3; ++k)
+        predicted[k] = (real)(motion.u[node + k] + scheme.predictor * scheme.step * motion.ahead(scheme)[node + k]);
+    displacement_gradient(predicted, p, 0.25 / body.spacing, f);
+    f[0] += 1.0, f[4] += 1.0, f[8] += 1.0;
+    closest_rotation(f, r);
+    const bool write = t / LANES < body.cells;
+    real turned[9], at[3], z[3], y[3], w[3], by_lame[3], by_shear[3], local[3], force[3];
+#pragma unroll
+    for (int i = 0; i < 9; ++i) turned[i] = r[i];
+#pragma unroll
+    for (int i = 0; i < 9; ++i)
+        if (write && i % LANES == p) rotation[9 * place + i] = turned[i];
+    if (!corner) return;
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+        at[k] = motion.u[node + k];
+        z[k] = -m.stiffness_damping * motion.known_velocity(scheme, node + k);
+    }
+    corner_vector(p, at, z, real(1), real(body.spacing), y);
+    local_vector(turned, p, y, real(1), real(body.spacing), w);
+    cell_product(body.table + 324 * (int64)body.gradient_index[c], p, w, by_lame, by_shear);
+    const real young = m.young[body.cell_region[c]];
+#pragma unroll
+    for (int k = 0; k < 3; ++k) local[k] = young * (real(m.lam) * by_lame[k] + real(m.mu) * by_shear[k]);
+    turn(turned, local, force);
+#pragma unroll
+    for (int k = 0; k < 3; ++k)
+        if (write) corner[24 * place + 3 * p + k] = force[k];
+}
+
+// Blocks (systems, row_start[N], 9) of c_m M + c_d D + c_k K; the grid's second dimension is the neighbour's offset.
+extern "C" __global__ void assemble_systems(const Body *bodies, const Scheme *schemes, const double *materials,
+                                            int width, const real *rotation, real *blocks) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int i = thread_index(), offset = blockIdx.y, system = blockIdx.z;
+    if (i >= body.nodes) return;
+    const int64 place = body.slot[27 * (int64)i + offset];
+    if (place < 0) return;
+    const Material &m = material_of(materials, width, system);
+    const double scale = scheme.c_k + scheme.c_d * m.stiffness_damping;
+    real block[9];
+    stiffness_block(
+        body.node_cells + 8 * (int64)i, offset, rotation + 9 * body.cells * system, body.gradient_index, body.table,
+        [&](int c) { return real(scale * m.young[body.cell_region[c]]); }, real(m.lam), real(m.mu), block);
+    if (offset == 13) {
+        const real mass = m.density * body.volume[i];
+        const real diagonal = real(scheme.c_m + scheme.c_d * m.mass_damping) * mass;
+        block[0] += diagonal, block[4] += diagonal, block[8] += diagonal;
+    }
+    real *out = blocks + 9 * (body.row_start[body.nodes] * system + place);
+#pragma unroll
+    for (int k = 0; k < 9; ++k) out[k] = block[k];
+}
+
+// Displacement of a held node at the end of the step; path: moves, Q (9), shift (3) of its region.
+__device__ inline double prescribed(const double *path, const real *position, const double *start, int k) {
+    double total = path[10 + k] - position[k];
+    for (int j = 0; j < 3; ++j) total += path[1 + 3 * k + j] * (position[j] + start[j]);
+    return total;
+}
+
+// Right-hand side, first guess and preconditioner; contact is added to the blocks on the way.
+extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *schemes, const double *materials, int width,
+                                        const real *u, const real *v, const real *a, const double *paths,
+                                        const double *start, const real *corner, real *blocks, real *inverse, real *rhs,
+                                        real *increment) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int i = thread_index(), system = blockIdx.y;
+    if (i >= body.nodes) return;
+    const Material &m = material_of(materials, width, system);
+    const int64 offset = 3 * body.nodes * system, own = 3 * (int64)i;
+    const Motion motion = of_system(u, v, a, offset);
+    real total[3] = {0, 0, 0};
+    for (int p = 0; p < 8; ++p) {
+        const int c = body.node_cells[8 * (int64)i + p];
+        if (c < 0) continue;
+#pragma unroll
+        for (int k = 0; k < 3; ++k) total[k] -= corner[24 * (body.cells * system + c) + 3 * p + k];
+    }
+    blocks += 9 * body.row_start[body.nodes] * system;
+    const double contact = scheme.stiffness > 0.0 ? contact_force(body, scheme, m, motion, i, true, blocks) : 0.0;
+    const double mass = real(m.density * body.volume[i]);
+    const int region = body.held[i];
+    for (int k = 0; k < 3; ++k) {
+        const double external = m.density * body.volume[i] * m.gravity[k] + body.load[own + k];
+        const double inertia = scheme.p_v * motion.v[own + k] + scheme.p_a * motion.a[own + k] +
+                               m.mass_damping * motion.known_velocity(scheme, own + k);
+        rhs[offset + own + k] = external + mass * inertia + contact * m.normal[k] + total[k];
+        double guess = scheme.step * motion.ahead(scheme)[own + k];
+        if (region >= 0) {
+            const double *path = paths + 13 * region;
+            guess = path[0] == 0.0 ? 0.0
+                                   : prescribed(path, body.position + own, start + offset + own, k) - motion.u[own + k];
+        }
+        increment[offset + own + k] = guess;
+    }
+    invert_block(blocks + 9 * body.slot[27 * (int64)i + 13], body.free[i], inverse + 9 * (body.nodes * system + i));
+}
+
+// The state after an increment Δu.
+extern "C" __global__ void advance(const Body *bodies, const Scheme *schemes, const real *u, const real *v,
+                                   const real *a, const real *increment, real *u_out, real *v_out, real *a_out) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int64 t = thread_index(), i = 3 * body.nodes * blockIdx.y + t;
+    if (t >= 3 * body.nodes) return;
+    const bool free = body.free[t / 3] != 0;
+    const double step = increment[i];
+    u_out[i] = u[i] + increment[i];
+    v_out[i] = free ? scheme.d_u * step + scheme.d_v * v[i] + scheme.d_a * a[i] : step / scheme.step;
+    const bool still = scheme.carries_acceleration() && !free;
+    a_out[i] = still ? 0.0 : scheme.e_u * step + scheme.e_v * v[i] + scheme.e_a * a[i];
+}

@@ -1,0 +1,229 @@
+// The time step run backwards without the host (physics/adjoint.py), for a batch of systems. What the parameters
+// receive is collected cell by cell and node by node over all steps, and summed once at the end.
+
+// Places of a node's sums: damping by stiffness and mass, M λ (3), density, plane's normal (3) and offset, start (3).
+#define BY_STIFFNESS_DAMPING 0
+#define BY_MASS_DAMPING 1
+#define BY_GRAVITY 2
+#define BY_DENSITY 5
+#define BY_NORMAL 6
+#define BY_OFFSET 9
+#define BY_START 10
+#define SUMS 13
+
+// Contact stiffness, preconditioner and right-hand side of A λ = Δu_bar; λ starts from zero.
+extern "C" __global__ void prepare_step_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
+                                                int width, const real *u, const real *v, const real *a,
+                                                const real *u_bar, const real *v_bar, const real *a_bar, real *blocks,
+                                                real *inverse, real *rhs, real *lmbda) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int i = thread_index(), system = blockIdx.y;
+    if (i >= body.nodes) return;
+    const Material &m = material_of(materials, width, system);
+    const Motion motion = of_system(u, v, a, 3 * body.nodes * system);
+    blocks += 9 * body.row_start[body.nodes] * system;
+    if (scheme.stiffness > 0.0) contact_force(body, scheme, m, motion, i, false, blocks);
+    for (int k = 0; k < 3; ++k) {
+        const int64 place = 3 * (body.nodes * system + i) + k;
+        const double total = u_bar[place] + scheme.d_u * v_bar[place] + scheme.e_u * a_bar[place];
+        rhs[place] = body.free[i] != 0 ? total : 0.0;
+        lmbda[place] = 0;
+    }
+    invert_block(blocks + 9 * body.slot[27 * (int64)i + 13], body.free[i], inverse + 9 * (body.nodes * system + i));
+}
+
+// Elastic forces and rotations of the cells: corner derivatives by y and, through R, by the predicted displacement,
+// each (systems, C, 24); lame_sums (systems, 2, C) grows by the derivatives by λ and μ.
+extern "C" __global__ void pull_cells_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
+                                              int width, const real *u, const real *v, const real *a,
+                                              const real *u_after, const real *lmbda, const real *rotation,
+                                              double *pulled, double *turned, double *lame_sums) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int system = blockIdx.y, t = thread_index(), p = t % LANES, c = min(t / LANES, (int)body.cells - 1);
+    const Material &m = material_of(materials, width, system);
+    const int64 offset = 3 * body.nodes * system, place = body.cells * system + c;
+    const int64 node = 3 * (int64)body.cell_nodes[8 * c + p];
+    const Motion motion = of_system(u, v, a, offset);
+    double r[9], at[3], z[3], y[3], w[3], l[3], predicted[3], y_bar[3], r_bar[9], lame_bar[2], f[9], f_bar[9];
+#pragma unroll
+    for (int i = 0; i < 9; ++i) r[i] = rotation[9 * place + i];
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+        const double increment = u_after[offset + node + k] - motion.u[node + k];
+        at[k] = motion.u[node + k], l[k] = lmbda[offset + node + k];
+        z[k] = (scheme.c_k + scheme.c_d * m.stiffness_damping) * increment -
+               m.stiffness_damping * motion.known_velocity(scheme, node + k);
+        predicted[k] = (real)(at[k] + scheme.predictor * scheme.step * motion.ahead(scheme)[node + k]);
+    }
+    corner_vector(p, at, z, 1.0, body.spacing, y);
+    local_vector(r, p, y, 1.0, body.spacing, w);
+    cell_force_adjoint(body.table + 324 * (int64)body.gradient_index[c], p, r, y, w, l, m.young[body.cell_region[c]],
+                       m.lam, m.mu, y_bar, r_bar, lame_bar);
+    displacement_gradient(predicted, p, 0.25 / body.spacing, f);
+    f[0] += 1.0, f[4] += 1.0, f[8] += 1.0;
+    turn_change(f, r, r_bar, f_bar);
+    if (t / LANES >= body.cells) return;
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+        double total = 0.0;
+#pragma unroll
+        for (int b = 0; b < 3; ++b) total += f_bar[3 * k + b] * corner_sign(p, b);
+        pulled[24 * place + 3 * p + k] = y_bar[k];
+        turned[24 * place + 3 * p + k] = total * 0.25 / body.spacing;
+    }
+    if (p < 2) lame_sums[(2 * (int64)system + p) * body.cells + c] += p == 0 ? lame_bar[0] : lame_bar[1];
+}
+
+// The derivatives that node i gets through its surface points: by u, and by the velocity that looks ahead.
+__device__ inline void contact_adjoint(const Body &body, const Scheme &scheme, const Material &m, const Motion &motion,
+                                       const real *u_after, const real *lmbda, int i, double *u_bar,
+                                       double *ahead_bar, double *sums) {
+    const Points &points = body.points;
+    const double ahead = scheme.c_k * scheme.step;
+    double by_u = 0.0, by_prediction = 0.0;
+    for (int64 k = points.node_start[i]; k < points.node_start[i + 1]; ++k) {
+        const Point point(points, points.node_points[k], i);
+        const double factor = scheme.stiffness * point.area;
+        const double predicted = point.distance(body, m, motion.u, motion.ahead(scheme), ahead);
+        const double start = point.distance(body, m, motion.u);
+        double at[3], moved[3], depth, slope, predicted_bar, distance_bar, value, by_moved = 0.0;
+#pragma unroll
+        for (int j = 0; j < 3; ++j) at[j] = point.at(lmbda, j), moved[j] = point.at(u_after, j) - point.at(motion.u, j);
+        const double along = dot(at, m.normal);
+        if (scheme.implicit != 0.0) {
+            softplus_and_slope(scheme.sharpness, predicted, &depth, &slope);
+            const double gap = predicted - start - scheme.c_k * dot(moved, m.normal);
+            predicted_bar = -factor * along * scheme.sharpness * slope * (1 - slope) * gap;
+            distance_bar = -factor * along * slope;
+            value = factor * (depth + slope * gap);
+            by_moved = scheme.c_k * factor * along * slope;
+        } else {
+            softplus_and_slope(scheme.sharpness, start, &depth, &slope);
+            const double change = predicted - start;
+            predicted_bar = -factor * along * slope;
+            distance_bar = factor * along * scheme.sharpness * slope * (1 - slope) * change;
+            value = factor * (depth - slope * change);
+        }
+        by_u += point.own * (predicted_bar + distance_bar), by_prediction += point.own * predicted_bar;
+        if (!point.is_a) continue;  // each point counts once
+        sums[BY_OFFSET] += predicted_bar + distance_bar;
+#pragma unroll
+        for (int j = 0; j < 3; ++j) {
+            const double here = point.at(body.position, j) + point.at(motion.u, j);
+            sums[BY_NORMAL + j] += value * at[j] - by_moved * moved[j] + distance_bar * here +
+                                   predicted_bar * (here + ahead * point.at(motion.ahead(scheme), j));
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < 3; ++j) u_bar[j] += by_u * m.normal[j], ahead_bar[j] += ahead * by_prediction * m.normal[j];
+}
+
+// Δu of a moving held node is its target minus u, and enters the free rows through A.
+__device__ inline void held_node_adjoint(const Body &body, const double *path, const real *blocks,
+                                         const real *lmbda, int i, const double *increment_bar, double *u_bar,
+                                         double *sums) {
+    double given[3];
+    for (int k = 0; k < 3; ++k) given[k] = increment_bar[k];
+    for (int64 e = body.row_start[i]; e < body.row_start[i + 1]; ++e)
+        for (int k = 0; k < 3; ++k)
+            for (int j = 0; j < 3; ++j)
+                given[k] -= (double)blocks[9 * e + 3 * k + j] * lmbda[3 * (int64)body.column[e] + j];
+    for (int k = 0; k < 3; ++k) {
+        u_bar[k] -= given[k];
+        for (int j = 0; j < 3; ++j) sums[BY_START + k] += given[j] * path[1 + 3 * j + k];
+    }
+}
+
+// Derivatives by the state before the step, in place of those by the state after it; sums (systems, SUMS, N) grow.
+extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
+                                                 int width, const real *u, const real *v, const real *a,
+                                                 const real *u_after, const double *paths, const real *blocks,
+                                                 const real *lmbda, const double *pulled, const double *turned,
+                                                 real *u_bar, real *v_bar, real *a_bar, double *sums) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int i = thread_index(), system = blockIdx.y;
+    if (i >= body.nodes) return;
+    const Material &m = material_of(materials, width, system);
+    const int64 offset = 3 * body.nodes * system, own = 3 * (int64)i;
+    const Motion motion = of_system(u, v, a, offset);
+    u_bar += offset + own, v_bar += offset + own, a_bar += offset + own;
+    const bool carries = scheme.carries_acceleration();
+    double pull[3] = {0, 0, 0}, by_turn[3] = {0, 0, 0}, u_out[3], v_out[3], a_out[3], ahead[3], mine[SUMS] = {};
+    for (int p = 0; p < 8; ++p) {
+        const int c = body.node_cells[8 * (int64)i + p];
+        if (c < 0) continue;
+        const int64 corner = 24 * (body.cells * system + c) + 3 * p;
+#pragma unroll
+        for (int k = 0; k < 3; ++k) pull[k] += pulled[corner + k], by_turn[k] -= turned[corner + k];
+    }
+    const double mass = real(m.density * body.volume[i]), free = body.free[i];
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+        const double weighted = mass * lmbda[offset + own + k], v_after = free * v_bar[k], a_after = free * a_bar[k];
+        const double increment = u_after[offset + own + k] - motion.u[own + k];
+        const double known = motion.known_velocity(scheme, own + k);
+        const double known_bar = m.stiffness_damping * pull[k] + m.mass_damping * weighted;
+        const double moved = scheme.p_v * motion.v[own + k] + scheme.p_a * motion.a[own + k] + m.mass_damping * known -
+                             (scheme.c_m + scheme.c_d * m.mass_damping) * increment;
+        u_out[k] = u_bar[k] - pull[k] + by_turn[k];
+        v_out[k] = scheme.d_v * v_after + scheme.e_v * a_after + scheme.p_v * weighted + scheme.q_v * known_bar;
+        a_out[k] = scheme.d_a * v_after + scheme.e_a * a_after + scheme.p_a * weighted + scheme.q_a * known_bar;
+        ahead[k] = scheme.predictor * scheme.step * by_turn[k];
+        mine[BY_STIFFNESS_DAMPING] += pull[k] * (known - scheme.c_d * increment);
+        mine[BY_MASS_DAMPING] += weighted * (known - scheme.c_d * increment);
+        mine[BY_GRAVITY + k] = weighted;
+        mine[BY_DENSITY] += weighted * moved;
+    }
+    if (scheme.stiffness > 0.0)
+        contact_adjoint(body, scheme, m, motion, u_after + offset, lmbda + offset, i, u_out, ahead, mine);
+    const int region = body.held[i];
+    if (region >= 0 && paths[13 * region] != 0.0) {
+        double increment_bar[3];
+        for (int k = 0; k < 3; ++k)
+            increment_bar[k] = u_bar[k] + v_bar[k] / scheme.step + (carries ? 0.0 : scheme.e_u * a_bar[k]);
+        held_node_adjoint(body, paths + 13 * region, blocks + 9 * body.row_start[body.nodes] * system,
+                          lmbda + offset, i, increment_bar, u_out, mine);
+    }
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+        u_bar[k] = u_out[k];
+        v_bar[k] = v_out[k] + (carries ? ahead[k] : 0.0);
+        a_bar[k] = a_out[k] + (carries ? 0.0 : ahead[k]);
+    }
+#pragma unroll
+    for (int s = 0; s < SUMS; ++s)
+        if (mine[s] != 0.0) sums[(SUMS * (int64)system + s) * body.nodes + i] += mine[s];
+}
+
+// Sum of a row (length,) by one block of 256 threads in a fixed order; with labels, of the entries that carry `label`.
+__device__ inline double row_sum(const double *row, int length, const int *labels, int label) {
+    __shared__ double partial[256];
+    double total = 0.0;
+    for (int i = threadIdx.x; i < length; i += 256)
+        if (!labels || labels[i] == label) total += row[i];
+    partial[threadIdx.x] = total;
+    for (int step = 128; step > 0; step /= 2) {
+        __syncthreads();
+        if (threadIdx.x < step) partial[threadIdx.x] += partial[threadIdx.x + step];
+    }
+    __syncthreads();
+    return partial[0];
+}
+
+// out (systems, SUMS + 2 · regions): the nodes' sums, then those of the cells of each region by λ and by μ.
+extern "C" __global__ void finish_sums(const Body *bodies, int regions, const double *sums, const double *lame_sums,
+                                       double *out) {
+    const Body &body = *bodies;
+    const int which = blockIdx.x, system = blockIdx.y, columns = SUMS + 2 * regions;
+    double total;
+    if (which < SUMS) {
+        total = row_sum(sums + (SUMS * (int64)system + which) * body.nodes, body.nodes, nullptr, 0);
+    } else {
+        const int region = (which - SUMS) / 2, row = 2 * system + (which - SUMS) % 2;
+        total = row_sum(lame_sums + (int64)row * body.cells, body.cells, body.cell_region, region);
+    }
+    if (threadIdx.x == 0) out[(int64)columns * system + which] = total;
+}

@@ -1,0 +1,151 @@
+"""Whole time steps, forward and backward, launched back to back without waiting for the device.
+
+A batch of systems shares the body and differs in material, plane, loads and start; one system is a batch of one.
+Nothing here is read back: solve reports and parameter sums stay on the device until asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+
+from soft_estimator.backends.cuda.kernels import kernel, launch
+from soft_estimator.backends.cuda.linear import BatchSolver
+
+SUMS = 13  # of a node, as numbered in step_adjoint.cu
+MATERIAL_NUMBERS = 12
+State = tuple[Any, Any, Any]  # u, v, a, each (systems, N, 3)
+
+# The pointers of `struct Body` in step.cuh, in order, with their types.
+_BODY = (
+    ("cell_nodes", np.int32),
+    ("node_cells", np.int32),
+    ("gradient_index", np.int32),
+    ("cell_region", np.int32),
+    ("table", None),
+    ("position", None),
+    ("free", None),
+    ("volume", np.float64),
+    ("load", np.float64),
+    ("slot", np.int64),
+    ("row_start", np.int64),
+    ("column", np.int32),
+    ("held", np.int32),
+    ("node_a", np.int32),
+    ("node_b", np.int32),
+    ("weight_b", np.float64),
+    ("node_start", np.int64),
+    ("node_points", np.int32),
+    ("slot_of_pair", np.int64),
+    ("area_m2", np.float64),
+)
+
+
+class CudaStepper:
+    """Steps of a batch of systems.
+
+    Args:
+        body: the arrays named in `_BODY`, on the device. spacing_m: of the grid.
+        scheme: the 17 coefficients of the integrator in the order of `struct Scheme`.
+        contact: stiffness [Pa/m] (0 without contact), sharpness [1/m], 1 for implicit.
+        materials: (systems, 12 + regions): λ, μ for E = 1, density, mass and stiffness damping, gravity (3), plane
+            normal (3) and offset, E of each region.
+        start: initial displacements (systems, N, 3) [m]. real: precision.
+        tolerance, limit: of the linear solver.
+    """
+
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        spacing_m: float,
+        scheme: Sequence[float],
+        contact: Sequence[float],
+        materials: np.ndarray,
+        start: Any,
+        real: Any,
+        tolerance: float,
+        limit: int,
+    ) -> None:
+        self.real, self.tolerance, self.limit = np.dtype(real), tolerance, limit
+        self.systems, self.regions = len(materials), materials.shape[1] - MATERIAL_NUMBERS
+        self._arrays = {k: cupy.ascontiguousarray(body[k], dtype=t or self.real) for k, t in _BODY}
+        self.nodes, self.cells = len(self._arrays["free"]), len(self._arrays["cell_region"])
+        self.row_blocks = len(self._arrays["column"])
+        pointers = [self.nodes, self.cells, *(self._arrays[k].data.ptr for k, _ in _BODY)]
+        words = np.concatenate([np.array(pointers, np.uint64), np.array([spacing_m]).view(np.uint64)])
+        self.body = cupy.asarray(words)
+        self.scheme = cupy.asarray(np.array([*scheme, *contact], np.float64))
+        self.materials = cupy.asarray(np.ascontiguousarray(materials, np.float64))
+        self.start = cupy.ascontiguousarray(cupy.asarray(start), np.float64)
+        self._allocate()
+
+    def _allocate(self) -> None:
+        b, n, c, real = self.systems, self.nodes, self.cells, self.real
+        self.rotation, self.corner = cupy.empty((b, c, 9), real), cupy.empty((b, c, 24), real)
+        self.blocks, self.inverse = cupy.empty((b, self.row_blocks, 9), real), cupy.empty((b, n, 9), real)
+        self.rhs, self.solution = cupy.empty((b, n, 3), real), cupy.empty((b, n, 3), real)
+        self.pulled: Any = None  # the adjoint's own arrays, made when first needed
+        solver = (self._arrays["row_start"], self._arrays["column"], self._arrays["free"])
+        self.solver = BatchSolver(*solver, b, real)
+
+    def _common(self) -> tuple:
+        return self.body, self.scheme, self.materials, self.materials.shape[1]
+
+    def _launch(self, name: str, function: str, threads: int, *arguments: Any, grid: tuple[int, ...] = ()) -> None:
+        launch(name, function, self.real, threads, *arguments, grid=(*grid, self.systems))
+
+    def forward(self, before: State, after: State, paths: Any, report: Any) -> None:
+        """One step from `before`, written to `after`.
+
+        Args:
+            paths: motion of the held regions at the end of the step, (regions, 13): moves, Q (9), shift (3).
+            report: out, (systems, 3): iterations, relative residual and status of the solve.
+        """
+        common = self._common()
+        self._launch("step", "turn_cells", 8 * self.cells, *common, *before, self.rotation, self.corner)
+        self._launch("step", "assemble_systems", self.nodes, *common, self.rotation, self.blocks, grid=(27,))
+        system = (self.blocks, self.inverse, self.rhs, self.solution)
+        self._launch("step", "prepare_step", self.nodes, *common, *before, paths, self.start, self.corner, *system)
+        self.solver.solve(*system, self.tolerance, self.limit, report)
+        self._launch("step", "advance", 3 * self.nodes, *common[:2], *before, self.solution, *after)
+
+    def start_backward(self) -> None:
+        """Forget what the parameters have received so far."""
+        b, n, c = self.systems, self.nodes, self.cells
+        if self.pulled is None:
+            self.pulled, self.turned = cupy.empty((b, c, 24)), cupy.empty((b, c, 24))
+        self.sums, self.lame_sums = cupy.zeros((b, SUMS, n)), cupy.zeros((b, 2, c))
+
+    def backward(self, before: State, u_after: Any, bar: State, paths: Any, report: Any) -> None:
+        """One step backwards: `bar`, the derivatives by the state after the step, become those by the one before."""
+        common = self._common()
+        self._launch("step", "turn_cells", 8 * self.cells, *common, *before, self.rotation, None)
+        self._launch("step", "assemble_systems", self.nodes, *common, self.rotation, self.blocks, grid=(27,))
+        system = (self.blocks, self.inverse, self.rhs, self.solution)
+        self._launch("step_adjoint", "prepare_step_adjoint", self.nodes, *common, *before, *bar, *system)
+        self.solver.solve(*system, self.tolerance, self.limit, report)
+        cells = (self.rotation, self.pulled, self.turned, self.lame_sums)
+        self._launch(
+            "step_adjoint", "pull_cells_adjoint", 8 * self.cells, *common, *before, u_after, self.solution, *cells
+        )
+        nodes = (paths, self.blocks, self.solution, self.pulled, self.turned)
+        self._launch(
+            "step_adjoint", "collect_nodes_adjoint", self.nodes, *common, *before, u_after, *nodes, *bar, self.sums
+        )
+
+    def collected(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the parameters received: the nodes' sums (systems, 13) and the cells' (systems, regions, 2); waits."""
+        columns = SUMS + 2 * self.regions
+        out = cupy.empty((self.systems, columns))
+        arguments = (self.body, np.int32(self.regions), self.sums, self.lame_sums, out)
+        # One block of 256 threads a sum.
+        kernel("step_adjoint", "finish_sums", self.real.name)((columns, self.systems), (256,), arguments)
+        host = out.get()
+        return host[:, :SUMS], host[:, SUMS:].reshape(self.systems, self.regions, 2)
+
+    def start_sums(self) -> np.ndarray:
+        """Derivatives by the initial displacement that came through moving held nodes, (systems, N, 3); waits."""
+        return cupy.ascontiguousarray(cupy.moveaxis(self.sums[:, 10:], 1, 2)).get()

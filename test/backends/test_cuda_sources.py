@@ -1,0 +1,76 @@
+"""What can be checked of the CUDA backend where there is no GPU."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import soft_estimator.backends.cuda as package
+from soft_estimator.backends import BackendError, BackendUnavailable, choose_backend
+from soft_estimator.backends.cpu import CpuBackend
+
+FOLDER = Path(package.__file__).parent
+
+
+def parts() -> dict[str, tuple[str, ...]]:
+    """The loader's lists of parts, taken from its text since importing it needs CuPy."""
+    wanted = [n for n in ast.parse((FOLDER / "kernels.py").read_text()).body if isinstance(n, ast.Assign)]
+    names: dict = {}
+    for node in wanted[:2]:  # _CELLS and PARTS
+        names[node.targets[0].id] = eval(ast.unparse(node.value), names)
+    return names["PARTS"]
+
+
+def test_every_kernel_file_is_known():
+    assert set(parts()) == {p.stem for p in FOLDER.glob("*.cu")}
+    assert {part for each in parts().values() for part in each} == {p.name for p in FOLDER.glob("*.cuh")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("real", ["float", "double"])
+@pytest.mark.parametrize("name", sorted(p.stem for p in FOLDER.glob("*.cu")))
+def test_compiles(name, real, tmp_path):
+    """nvcc takes every kernel file, for the oldest architecture that CUDA 13 builds for and without local memory."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    text = tmp_path / "kernel.cu"
+    text.write_text("\n".join((FOLDER / part).read_text() for part in (*parts()[name], f"{name}.cu")))
+    command = ["nvcc", "-std=c++17", "-arch=sm_80", f"-DREAL={real}", "-cubin", "-o", tmp_path / "out", text]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_same_loops_as_the_cpu():
+    """Every loop of the CPU backend is one of the CUDA backend's, by the names in its class body."""
+    body = next(n for n in ast.parse((FOLDER / "backend.py").read_text()).body if isinstance(n, ast.ClassDef)).body
+    names = {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets} | {
+        n.name for n in body if isinstance(n, ast.FunctionDef)
+    }
+    assert {name for name in vars(CpuBackend) if not name.startswith("_")} <= names
+
+
+def test_same_arguments_as_the_cpu():
+    """Each loop takes the CPU's arguments in the CPU's order."""
+    for module, text in (("rotation", "loops"), ("elasticity", "loops"), ("contact", "loops"), ("linear", "linear")):
+        cpu = importlib.import_module(f"soft_estimator.backends.cpu.{module}")
+        for node in ast.parse((FOLDER / f"{text}.py").read_text()).body:
+            if isinstance(node, ast.FunctionDef) and hasattr(cpu, node.name):
+                loop = getattr(cpu, node.name)
+                count = loop.py_func.__code__.co_argcount
+                assert [a.arg for a in node.args.args] == list(loop.py_func.__code__.co_varnames[:count]), node.name
+
+
+def test_without_cupy(monkeypatch):
+    """One line that names CuPy and the extra that brings it; `auto` takes the CPU instead."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(BackendUnavailable, match=r"^CuPy is not installed; install soft_estimator\[cuda13\]"):
+        package.load_cuda_backend()
+    assert choose_backend("auto").name == "cpu"
+    with pytest.raises(BackendError, match=r"^backend 'cuda' cannot be used: CuPy is not installed.*$"):
+        choose_backend("cuda")
