@@ -58,7 +58,7 @@ class SimulationResult:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was noticed about the scene and about its motion."""
-        return (*self.scene.warnings, *_energy_warning(self))
+        return (*self.scene.warnings, *_calm_warning(self), *_energy_warning(self))
 
 
 def strip_steps(scene: Scene, steps: int | None = None) -> list[int]:
@@ -130,6 +130,17 @@ def _finite_balance(simulation: Simulation, state: State, step: int) -> Balance:
     if not np.isfinite(made.total_j):
         raise SolverError(f"after step {step} the energy is not finite: the motion has diverged; use a smaller step_s")
     return made
+
+
+def _calm_warning(result: SimulationResult) -> list[str]:
+    """A line where steps were too large for the motion."""
+    calmed = sum(report.calmed for report in result.reports)
+    if not calmed:
+        return []
+    return [
+        f"{calmed} of {len(result.reports)} steps were too large for the motion and were damped by backward Euler; "
+        "use a smaller time.step_s where damping matters"
+    ]
 
 
 def _energy_warning(result: SimulationResult) -> list[str]:
@@ -225,6 +236,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "cg_iterations_mean": float(np.mean(iterations)),
         "cg_iterations_max": max(iterations),
         "direct_solves": sum(report.solve.rescued for report in result.reports),
+        "calmed_steps": sum(report.calmed for report in result.reports),
         **_timing(result),
         "series": _series(result),
         "cg_iterations": iterations,

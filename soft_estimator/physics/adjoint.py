@@ -48,6 +48,15 @@ class Adjoint:
 
     def step_back(self, before: State, after: State, bar: StateGradient) -> tuple[StateGradient, SolveReport]:
         """Derivatives by the state before a step, given those by the state after it."""
+        if not after.calmed:
+            return self._step_back(before, after, bar)
+        whole, self.simulation = self.simulation, self.simulation.calmed()
+        try:
+            return self._step_back(before, after, bar)
+        finally:
+            self.simulation = whole
+
+    def _step_back(self, before: State, after: State, bar: StateGradient) -> tuple[StateGradient, SolveReport]:
         s, scheme = self.simulation, self.simulation.model.integrator
         free = s.free[:, None]
         increment = after.u - before.u

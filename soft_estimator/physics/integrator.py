@@ -90,6 +90,25 @@ def hht_scheme(step_s: float, alpha: float = -0.05, *, lagged: bool = False) -> 
     )
 
 
+def calm_scheme(scheme: Integrator) -> Integrator:
+    """Backward Euler over the same step, carrying the same third array: for a step that `scheme` cannot take safely."""
+    dt = scheme.step_s
+    if not scheme.carries_acceleration:
+        return theta_scheme(dt, 1.0)
+    return Integrator(
+        step_s=dt,
+        predictor=1.0,
+        c_m=1 / dt**2,
+        c_d=1 / dt,
+        c_k=1.0,
+        p_v=1 / dt,
+        d_u=1 / dt,
+        d_v=0.0,
+        e_u=1 / dt**2,
+        e_v=-1 / dt,
+    )
+
+
 def _check_step(step_s: float) -> None:
     if not step_s > 0:
         raise ValueError(f"step_s = {step_s} must be a positive time in seconds")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.physics.integrator import calm_scheme
 from soft_estimator.physics.model import Model, State, initial_displacement, initial_velocity
 from soft_estimator.physics.parameters import Parameters, lame
 from soft_estimator.physics.solver import LinearSystem, SolveReport, solve
@@ -27,10 +29,16 @@ class Linearisation:
 
 @dataclass(frozen=True)
 class StepReport:
-    """How a step's solve went, and the seconds of its stages: rotations, assembly, forces, solve."""
+    """How a step's solve went, the seconds of its stages, and whether backward Euler had to take it."""
 
     solve: SolveReport
     seconds: dict[str, float]
+    calmed: bool = False
+
+
+# How far the cells' rotations may come out from those foreseen for a step: root mean square over the body's volume of
+# each cell's largest entry, about an angle in radians. Sound motions stay below half of it, runaway ones go far above.
+LARGEST_SURPRISE = 0.08
 
 
 class Simulation:
@@ -62,7 +70,7 @@ class Simulation:
         }
         self.lam, self.mu = lame(parameters.poissons_ratio)
         self.young = b.to_device(parameters.youngs_modulus_pa[body.cell_region], dtype)
-        self.volume = b.to_device(body.node_volume_m3, dtype)
+        self.fill = b.to_device(body.cells.fill)
         self.mass = b.to_device(parameters.density_kg_m3 * body.node_volume_m3, dtype)
         external = parameters.density_kg_m3 * body.node_volume_m3[:, None] * parameters.gravity_m_s2
         if len(model.load_n):
@@ -263,7 +271,49 @@ class Simulation:
         return after, report
 
     def step_keeping(self, state: State) -> tuple[State, StepReport, Linearisation]:
-        """Advance by one time step and hand out its linearisation as well."""
+        """Advance by one time step and hand out its linearisation as well.
+
+        A step that turns cells much further than was foreseen, or meets a plane too stiff for an extrapolated force,
+        would feed energy in. It is taken again by backward Euler with implicit contact, which takes energy out, and its
+        state is marked.
+        """
+        after, report, lin = self._step_once(state)
+        if not (self._turned_unforeseen(state, after, lin) or self._ground_too_stiff(lin)):
+            return after, report, lin
+        after, report, lin = self.calmed()._step_once(state)
+        return replace(after, calmed=True), replace(report, calmed=True), lin
+
+    def calmed(self) -> Simulation:
+        """This simulation with backward Euler for its scheme and implicit contact; all arrays are shared."""
+        calm, law = copy(self), self.model.contact
+        calm.model = replace(
+            self.model,
+            integrator=calm_scheme(self.model.integrator),
+            contact=None if law is None else replace(law, implicit=True),
+        )
+        return calm
+
+    def _ground_too_stiff(self, lin: Linearisation) -> bool:
+        """Whether extrapolated contact is stiffer than the system it pushes, at a point or for the body as a whole."""
+        if lin.contact is None or self.model.contact.implicit:
+            return False
+        stiff = self.pressure_factor() * lin.contact[2]
+        centre = lin.system.blocks[self.slot[:, 13]]
+        diagonal = (centre[:, 0] + centre[:, 4] + centre[:, 8]) / 3
+        s, w = self.surface, self.surface["weight_b"]
+        give = (1 - w) ** 2 / diagonal[s["node_a"]] + w**2 / diagonal[s["node_b"]]
+        inertia = self.model.integrator.c_m * float(self.mass.sum())
+        return bool((stiff * give).max() > 1.0) or float(stiff.sum()) > inertia
+
+    def _turned_unforeseen(self, state: State, after: State, lin: Linearisation) -> bool:
+        share = self.model.integrator.predictor
+        if share == 0.0:
+            return False
+        reached = self.cell_rotations(state.u + share * (after.u - state.u))
+        surprise = abs(reached - lin.rotations).max(axis=1)
+        return float((self.fill * surprise**2).sum() / self.fill.sum()) > LARGEST_SURPRISE**2
+
+    def _step_once(self, state: State) -> tuple[State, StepReport, Linearisation]:
         scheme = self.model.integrator
         lin = self.linearise(state)
         clock = perf_counter()

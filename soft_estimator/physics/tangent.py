@@ -71,6 +71,17 @@ class Tangent:
         self, before: State, after: State, lin: Linearisation, tangents: list[StateTangent]
     ) -> tuple[list[StateTangent], SolveReport]:
         """Changes of the state after a step, given those before it and the step's linearisation."""
+        if not after.calmed:
+            return self._step(before, after, lin, tangents)
+        whole, self.simulation = self.simulation, self.simulation.calmed()
+        try:
+            return self._step(before, after, lin, tangents)
+        finally:
+            self.simulation = whole
+
+    def _step(
+        self, before: State, after: State, lin: Linearisation, tangents: list[StateTangent]
+    ) -> tuple[list[StateTangent], SolveReport]:
         s, scheme = self.simulation, self.simulation.model.integrator
         increment = after.u - before.u
         rhs = s.xp.empty((*s.zero.shape, len(tangents)), s.model.dtype)
