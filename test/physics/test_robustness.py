@@ -7,6 +7,7 @@ from dataclasses import replace
 import numba
 import numpy as np
 import pytest
+from bench_long_run import random_scene, run_scene
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.cpu.rotation import closest_rotation
@@ -296,3 +297,19 @@ def test_slivers_do_not_ruin_the_conditioning():
     balls = [condition(Sphere(0.05, offset)) for offset in offsets]
     assert max(balls) < 2 * min(balls)
     assert max(balls) < condition(Box((0.1, 0.1, 0.1)))
+
+
+@pytest.mark.parametrize("number", [0, 32, 38])
+def test_steps_too_large_for_the_motion_do_not_feed_energy_in(number: int) -> None:
+    """Three random scenes of the long run whose energy grew 1e10-fold and more before such steps were calmed.
+
+    Scene 0 (HHT) and 32 (θ = ½) turn cells further than foreseen, 38 meets a stiff plane with extrapolated contact. Now
+    none gains a tenth of the energy it can draw on, and some of its steps are marked as calmed.
+    """
+    _, simulation = random_scene(0, number)
+    state, calmed = simulation.initial_state(), 0
+    for _ in range(60):
+        state, _ = simulation.step(state)
+        calmed += state.calmed
+    assert calmed > 0
+    assert run_scene(0, number, 60)["gain"] < 0.1
