@@ -53,7 +53,6 @@ setup(
         "scipy>=1.11,<2",
         "numba>=0.60,<1",
         "pyyaml>=6,<7",
-        "scikit-image>=0.22,<1",
         "trimesh>=4,<6",
         "libigl>=2.6,<3",
         "matplotlib>=3.8,<4",
@@ -62,7 +61,7 @@ setup(
     ],
     extras_require={
         # The launch_testing plugin of a ROS install breaks pytest 9.
-        "test": ["pytest>=8,<9", "hypothesis>=6.100,<7", "ruff>=0.6,<1", "mypy>=1.11,<3"],
+        "test": ["pytest>=8,<9", "hypothesis>=6.100,<7", "ruff>=0.6,<1", "mypy>=1.11,<3", "scikit-image>=0.22,<1"],
         "ros": ROS_REQUIREMENTS,
         "cuda12": ["cupy-cuda12x>=13,<15"],
         "cuda13": ["cupy-cuda13x>=13.6,<15"],
