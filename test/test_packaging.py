@@ -15,12 +15,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "soft_estimator"
 
-# geometry ← physics ← estimation ← evaluation, perception. Whoever is not listed may import anything.
-_GROUND = {"schema", "config", "config_body", "config_estimation", "scenes"}
+# geometry ← physics ← estimation ← evaluation, perception ← live ← report, viewer. Whoever is not listed may import anything.
+_GROUND = {"schema", "config", "config_body", "config_estimation", "config_live", "scenes"}
 ALLOWED = {
     "schema": set(),
     "config_body": {"schema"},
     "config_estimation": {"schema", "config_body"},
+    "config_live": {"schema"},
     "config": {"schema", "config_body", "config_estimation"},
     "scenes": set(),
     "backends": set(),
@@ -29,6 +30,9 @@ ALLOWED = {
     "estimation": _GROUND | {"backends", "geometry", "physics"},
     "evaluation": _GROUND | {"backends", "geometry", "physics", "estimation"},
     "perception": _GROUND | {"backends", "geometry", "physics", "estimation"},
+    "live": _GROUND | {"backends", "geometry", "physics", "estimation", "evaluation", "perception"},
+    "report": _GROUND | {"backends", "geometry", "physics", "estimation", "evaluation", "perception", "live"},
+    "viewer": _GROUND | {"backends", "geometry", "physics", "estimation", "evaluation", "perception", "live"},
 }
 FRONTS = {"ros", "cli", "commands", "__main__", "__init__"}
 
@@ -36,10 +40,12 @@ FRONTS = {"ros", "cli", "commands", "__main__", "__init__"}
 ROOMS = [
     (re.compile(r"rclpy|launch|launch_ros|tf2_ros|\w+_msgs(_py)?|\w+_interfaces"), "ros"),
     # rosbags is plain Python: reading a recorded bag needs no ROS.
-    (re.compile(r"rosbags"), ("ros", "perception")),
+    (re.compile(r"rosbags"), ("ros", "perception", "live")),
     (re.compile(r"cupy"), "backends/cuda"),
     (re.compile(r"numba|llvmlite"), "backends/cpu"),
     (re.compile(r"open3d"), "perception"),
+    (re.compile(r"viser"), "viewer"),
+    (re.compile(r"dask|distributed"), "live"),
 ]
 
 

@@ -1,0 +1,74 @@
+"""The live part of the configuration: the sliding window over the newest frames. ROS parameters come from here, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from soft_estimator.schema import ConfigError, Section, choice, quantity
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowConfig(Section):
+    """The sliding window: how much it keeps, how hard it works on each frame, and when it gives up on the object."""
+
+    frames: int = quantity(10, low=2, high=1000, doc="frames the window keeps once it slides")
+    grow_to_frames: int = quantity(
+        24,
+        low=2,
+        high=1000,
+        doc="frames the window may grow to before it slides for the first time; what happened since the start is then "
+        "explained by a simulation of its own instead of a remembered covariance",
+    )
+    least_frames: int = quantity(3, low=1, high=100, doc="frames before the first estimate")
+    points_per_frame: int = quantity(400, low=20, high=100000, doc="most points of a frame that are used")
+    iterations: int = quantity(3, low=1, high=50, doc="most Gauss-Newton steps for each update")
+    time_budget_s: float | None = quantity(
+        None,
+        unit="s",
+        low=0,
+        low_open=True,
+        doc="wall-clock time after which an update takes no further step; with none the result depends on the input "
+        "alone",
+    )
+    least_interval_s: float = quantity(
+        0.0, unit="s", low=0, doc="frames that follow the last one sooner than this are thinned out"
+    )
+    lost_after_s: float = quantity(
+        0.5, unit="s", low=0, low_open=True, doc="time without the object after which it is lost"
+    )
+    jump_s: float = quantity(
+        2.0,
+        unit="s",
+        low=0,
+        low_open=True,
+        doc="a stamp this much later than the last one starts anew, as any earlier one",
+    )
+    start: str = choice(
+        "register",
+        options=("register", "scene"),
+        doc="where the body is in the first frame: found by fitting its shape to the points, or as the scene says",
+    )
+    position_drift_m: float = quantity(
+        0.0005, unit="m", low=0, doc="how far the body may leave its model's path between two frames, per axis"
+    )
+    velocity_drift_m_s: float = quantity(
+        0.02, unit="m/s", low=0, doc="how far its velocity may leave the model's between two frames, per axis"
+    )
+    forgetting: float = quantity(
+        0.0,
+        low=0,
+        high=0.5,
+        doc="part of what was learnt from frames before the window that is forgotten with each frame; 0 for a material "
+        "that does not change",
+    )
+    stray_sizes: float = quantity(
+        0.5, low=0.05, high=10, doc="points farther than this many body sizes from the expected body are set aside"
+    )
+
+    def check(self) -> None:
+        if self.grow_to_frames < self.frames:
+            raise ConfigError(f"= {self.grow_to_frames} must be at least frames ({self.frames})", "grow_to_frames")
+        if self.least_frames > self.grow_to_frames:
+            raise ConfigError(
+                f"= {self.least_frames} must not exceed grow_to_frames ({self.grow_to_frames})", "least_frames"
+            )

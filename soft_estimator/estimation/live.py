@@ -1,0 +1,59 @@
+"""What a live estimator says after a frame, and what it counts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.physics.parameters import Parameters
+
+
+@dataclass(frozen=True, eq=False)
+class LiveEstimate:
+    """The newest answer.
+
+    Attributes:
+        stamp_s: time of the newest frame in it [s]. status: "starting", "tracking" or "lost".
+        parameters: one answer for each estimated parameter. values: the same as parameters of a simulation.
+        u_m, v_m_s, a: displacement [m], velocity [m/s] and the scheme's third array of the nodes at stamp_s, (N, 3).
+        noise_scale: how many times the stated noise the residuals show. cost: at the minimum.
+        rms_residual_m: root mean square distance of the newest frame's points to the body's surface [m].
+        residual_m: those distances, (n,), of points_m (n, 3).
+        frames_in_window: frames explained by simulation. seconds: wall-clock time of the update.
+        notes: what a reader should know, in plain words.
+    """
+
+    stamp_s: float
+    status: str
+    parameters: tuple[Estimate, ...]
+    values: Parameters
+    u_m: np.ndarray
+    v_m_s: np.ndarray
+    a: np.ndarray
+    noise_scale: float
+    cost: float
+    rms_residual_m: float
+    residual_m: np.ndarray
+    points_m: np.ndarray
+    frames_in_window: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Counters:
+    """Frames and points since the start: frames_in = used + late + thinned + empty + set aside for another reason."""
+
+    frames_in: int = 0
+    frames_used: int = 0
+    frames_late: int = 0
+    frames_thinned: int = 0
+    frames_empty: int = 0
+    frames_refused: int = 0
+    points_set_aside: int = 0
+    resets: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
