@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "soft_estimator"
 
-# geometry ← physics ← estimation ← evaluation, perception ← live ← report, viewer. Whoever is not listed may import anything.
+# geometry ← physics ← estimation ← evaluation, perception ← live ← report, viewer. Whoever is not listed: anything.
 _GROUND = {"schema", "config", "config_body", "config_estimation", "config_live", "scenes"}
 ALLOWED = {
     "schema": set(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from soft_estimator.estimation.problem import Evaluation, Problem
-from soft_estimator.estimation.variables import natural_slope, to_natural
+from soft_estimator.estimation.variables import Variables, natural_slope, to_natural
 
 # A parameter counts as observed when the data alone narrowed it at least this much below its prior.
 NARROWED = 0.5
@@ -59,28 +59,42 @@ def posterior(problem: Problem, at: Evaluation) -> Posterior:
     information = at.jacobian.T @ (at.jacobian * at.weight[:, None]) / scale**2
     prior = 1.0 / v.prior_std**2
     covariance = np.linalg.inv(information + np.diag(prior))
-    widen = _widening(at, covariance, scale)
+    widen = widening(at, covariance, scale)
     covariance = covariance * np.outer(widen, widen)
-    reasons = _reasons(problem, at, information, covariance)
+    estimates = describe(v, at.theta, information, covariance, touches(v, at.jacobian))
+    return Posterior(covariance, scale, estimates)
+
+
+def describe(
+    variables: Variables, theta: np.ndarray, information: np.ndarray, covariance: np.ndarray, touched: bool
+) -> tuple[Estimate, ...]:
+    """The answers for people.
+
+    Args:
+        information: what the data alone say, (P, P). covariance: of θ, prior included, (P, P).
+        touched: whether the body ever met the plane.
+    """
     out = []
-    for j, variable in enumerate(v.variables):
-        theta, std = at.theta[j], float(np.sqrt(covariance[j, j]))
+    for j, (variable, reason) in enumerate(
+        zip(variables.variables, _reasons(variables, information, covariance, touched))
+    ):
+        std = float(np.sqrt(covariance[j, j]))
         out.append(
             Estimate(
                 label=variable.label,
                 unit=variable.unit,
-                value=to_natural(variable, theta),
-                std=abs(natural_slope(variable, theta)) * std,
-                low=to_natural(variable, theta - 1.96 * std),
-                high=to_natural(variable, theta + 1.96 * std),
-                observable=not reasons[j],
-                reason=reasons[j],
+                value=to_natural(variable, theta[j]),
+                std=abs(natural_slope(variable, theta[j])) * std,
+                low=to_natural(variable, theta[j] - 1.96 * std),
+                high=to_natural(variable, theta[j] + 1.96 * std),
+                observable=not reason,
+                reason=reason,
             )
         )
-    return Posterior(covariance, scale, tuple(out))
+    return tuple(out)
 
 
-def _widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
+def widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
     """How much wider than point-by-point noise each variable spreads when whole frames are taken as the units, at
     least 1.
 
@@ -103,11 +117,9 @@ def noise_scale(residual: np.ndarray, variables: int) -> float:
     return max(1.4826 * float(np.median(np.abs(residual))) / np.sqrt(freedom), 0.1)
 
 
-def _reasons(problem: Problem, at: Evaluation, information: np.ndarray, covariance: np.ndarray) -> list[str]:
+def _reasons(v: Variables, information: np.ndarray, covariance: np.ndarray, touched: bool) -> list[str]:
     """Why each variable is not observable, "" where it is."""
-    v = problem.variables
     out = []
-    touched = _touches(problem, at)
     for j, variable in enumerate(v.variables):
         narrowed = float(np.sqrt(covariance[j, j])) / variable.prior_std
         if narrowed < NARROWED:
@@ -138,7 +150,7 @@ def _partner(labels: list[str], covariance: np.ndarray, j: int) -> str:
     return labels[int(np.argmax(correlation))]
 
 
-def _touches(problem: Problem, at: Evaluation) -> bool:
+def touches(variables: Variables, jacobian: np.ndarray) -> bool:
     """Whether the residuals depend on the plane at all."""
-    columns = [j for j, v in enumerate(problem.variables.variables) if v.name.startswith("plane")]
-    return bool(columns) and bool(np.abs(at.jacobian[:, columns]).max() > 1e-9)
+    columns = [j for j, v in enumerate(variables.variables) if v.name.startswith("plane")]
+    return bool(columns) and bool(np.abs(jacobian[:, columns]).max(initial=0.0) > 1e-9)

@@ -1,0 +1,107 @@
+"""What is known when a window begins: a state, how it depends on the variables, and a quadratic prior of them.
+
+Past frames are remembered by a Gaussian. When the window slides, the variables of the start (pose and motion) are
+replaced by a rigid correction of the state at the new start; the model may have left the true path a little by then,
+which widens what is known of that correction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.trajectory import Corner
+from soft_estimator.physics.body import Body
+
+# Variables of the start, in the order in which corrections are counted.
+POSE = ("translation_m", "rotation_rad", "velocity_m_s", "angular_velocity_rad_s")
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """A Gaussian of the variables: mean (P,) and information (P, P), the inverse of its covariance."""
+
+    mean: np.ndarray
+    information: np.ndarray
+
+    def cost(self, z: np.ndarray) -> float:
+        """-log of its density, up to a constant."""
+        off = z - self.mean
+        return 0.5 * float(off @ self.information @ off)
+
+    def gradient(self, z: np.ndarray) -> np.ndarray:
+        return self.information @ (z - self.mean)
+
+    @property
+    def covariance(self) -> np.ndarray:
+        return inverse_of(self.information)
+
+    def joined(self, z: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> Knowledge:
+        """With a quadratic cost added whose gradient and curvature at z are given."""
+        total = self.information + information
+        mean = z - inverse_of(total) @ (self.gradient(z) + gradient)
+        return Knowledge(mean, total)
+
+    def of(self, chosen: np.ndarray) -> Knowledge:
+        """What is known of the chosen variables, whatever the others are."""
+        return Knowledge(self.mean[chosen], inverse_of(self.covariance[np.ix_(chosen, chosen)]))
+
+
+def inverse_of(matrix: np.ndarray) -> np.ndarray:
+    """Inverse of a symmetric positive matrix whose variables have different sizes."""
+    size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    scaled = matrix / np.outer(size, size)
+    out = np.linalg.inv(scaled + 1e-13 * np.eye(len(matrix))) / np.outer(size, size)
+    return 0.5 * (out + out.T)
+
+
+def rigid_correction(body: Body, corner: Corner, backend: Backend) -> np.ndarray:
+    """The rigid part of each variable's change of a state: (12, P): shift, turn, and the same of the velocity.
+
+    Weighted by volume, which is as good as mass for a body of one density.
+    """
+    place = body.node_position_m + backend.to_host(corner.state.u).astype(np.float64)
+    weight = body.node_volume_m3 / body.volume_m3
+    arm = place - weight @ place
+    # Motions (N, 3, 6): along and about the axes.
+    modes = np.zeros((len(arm), 3, 6))
+    for axis in range(3):
+        modes[:, axis, axis] = 1.0
+        modes[:, :, 3 + axis] = np.cross(np.eye(3)[axis], arm)
+    normal = np.einsum("n,nai,naj->ij", weight, modes, modes)
+    out = []
+    for change in corner.changes:
+        parts = [
+            np.linalg.solve(normal, np.einsum("n,nai,na->i", weight, modes, backend.to_host(field).astype(np.float64)))
+            for field in (change.u, change.v)
+        ]
+        out.append(np.concatenate(parts))
+    return np.stack(out, axis=1)
+
+
+def begin_anew(
+    knowledge: Knowledge, z: np.ndarray, correction: np.ndarray, pose: np.ndarray, drift: np.ndarray
+) -> tuple[Knowledge, np.ndarray]:
+    """Replace the variables of the old start by a rigid correction at the new one.
+
+    Args:
+        knowledge: of the old variables, linearised at z (P,).
+        correction: rigid correction that each old variable makes at the new start (12, P).
+        pose: which variables are those of the start, (12,).
+        drift: standard deviation of what the model missed since the last start, (12,).
+    Returns:
+        knowledge of the new variables, where those of the start are a correction around zero, and the mixing (P, P):
+        old changes = mixing @ new changes.
+    """
+    count = len(z)
+    forward = np.eye(count)
+    forward[pose] = correction
+    mixing = np.linalg.inv(forward)
+    covariance = forward @ knowledge.covariance @ forward.T
+    covariance[pose, pose] += drift**2
+    centre = z.copy()
+    centre[pose] = 0.0
+    mean = centre + forward @ (knowledge.mean - z)
+    return Knowledge(mean, inverse_of(covariance)), mixing

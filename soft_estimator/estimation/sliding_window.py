@@ -1,0 +1,343 @@
+"""Frames in, estimates out: a window over the newest frames that starts, follows, loses and finds its object again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from soft_estimator.backends.cpu import CpuBackend
+from soft_estimator.backends.interface import Backend
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.arrival import POSE, Knowledge
+from soft_estimator.estimation.field import CarriedField, carry_field
+from soft_estimator.estimation.live import Counters, LiveEstimate
+from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.robust import RobustLoss
+from soft_estimator.estimation.uncertainty import describe
+from soft_estimator.estimation.variables import Variables, make_variables
+from soft_estimator.estimation.window_fit import Answer, WindowFit
+from soft_estimator.physics.model import Model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverError
+
+LEAST_POINTS = 20  # a frame with fewer says too little of a body
+RAY_CURVATURE_SHARE = 0.25  # part of the curvature that noise along the view sees, averaged over a convex body
+_OUT_OF_ORDER_S = 0.2  # a stamp that goes back by less is a straggler, by more a jump
+_MISFIT_SCALE = 4.0  # residuals this many times the usual ones are not the model's motion any more
+_MISFIT_FRAMES = 3
+# Standard deviations of the first pose beyond what the fit of the shape claims, and of the first motion.
+_POSE_STD = {"translation_m": 0.005, "rotation_rad": 0.1, "velocity_m_s": 1.0, "angular_velocity_rad_s": 3.0}
+
+
+@dataclass(frozen=True)
+class FoundPose:
+    """Where the body is: a rotation vector about its centroid, then a shift; or why it was not found."""
+
+    translation_m: np.ndarray | None
+    rotation_rad: np.ndarray | None
+    reason: str = ""
+
+
+Locate = Callable[[np.ndarray, np.ndarray], FoundPose]  # points (n, 3) [m], standard deviations (n,) [m]
+
+
+class SlidingWindow:
+    """A live estimator: give it frames in order of time, it says what it knows.
+
+    Args:
+        reference: first guesses, and everything that is not estimated.
+        names: parameters to estimate, as `make_variables` takes them; pose and motion are added for a free body.
+        prior_std: of the variables, instead of the usual ones.
+        locate: finds the body in a frame's points; without it the body starts where `reference` says.
+        clock: wall-clock seconds, used for the time budget only.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        reference: Parameters,
+        names: list[str],
+        config: WindowConfig | None = None,
+        *,
+        prior_std: dict[str, float] | None = None,
+        backend: Backend | None = None,
+        locate: Locate | None = None,
+        loss: RobustLoss | None = None,
+        field: CarriedField | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self.model, self.reference, self.config = model, reference, config or WindowConfig()
+        self.backend, self.locate, self.loss = backend or CpuBackend(), locate, loss or RobustLoss()
+        self.field = field or carry_field(model.body)
+        self.clock = clock
+        self.free = not (model.dirichlet.held or model.dirichlet.weak)
+        self.names = [n for n in names if n.partition("[")[0] not in POSE]
+        self.prior_std = dict(prior_std or {})
+        self._material = make_variables(reference, self.names, self.prior_std)
+        corners = model.body.surface_positions_m()
+        self.size_m = float(np.linalg.norm(np.ptp(corners, axis=0)))
+        self.counters = Counters()
+        self.last: LiveEstimate | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        v = self._material
+        self._knowledge = Knowledge(v.prior_mean, np.diag(1.0 / v.prior_std**2))
+        self._told = np.zeros((len(v), len(v)))
+        self._touched = False
+        self._end_stretch()
+
+    def _end_stretch(self) -> None:
+        self._fit: WindowFit | None = None
+        self._variables: Variables = self._material
+        self._since_s = 0.0
+        self._newest_s: float | None = None  # of any frame
+        self._used_s: float | None = None  # of a frame with the object in it
+        self._lost = False
+        self._misfits = 0
+        self._behind: deque[tuple[Knowledge, np.ndarray]] = deque(maxlen=_MISFIT_FRAMES + 1)
+
+    @property
+    def status(self) -> str:
+        if self._lost:
+            return "lost"
+        if self._fit is None or (len(self._fit.explained) < self.config.least_frames and not self._fit.slid):
+            return "starting"
+        return "tracking"
+
+    def reset(self, keep_parameters: bool = False) -> None:
+        """Start anew with the next frame: from the first guesses, or with what is known of material and plane."""
+        if keep_parameters:
+            self._remember()
+            self._end_stretch()
+        else:
+            self._forget()
+            self.last = None
+        self.counters.resets += 1
+
+    def skip_ahead(self, frames: int) -> None:
+        """So many frames were dropped because work was late; begin anew at the next one, knowing what is known."""
+        self.counters.frames_in += frames
+        self.counters.frames_late += frames
+        self._remember()
+        self._end_stretch()
+
+    def add_nothing(self, stamp_s: float, reason: str) -> LiveEstimate | None:
+        """A frame without the object: hold the last estimate; after a while, call the object lost."""
+        self.counters.frames_in += 1
+        self.counters.frames_empty += 1
+        self._check_order(stamp_s)
+        self._newest_s = stamp_s
+        return self._without_object(stamp_s, reason)
+
+    def add_frame(self, stamp_s: float, points_m: np.ndarray, std_m: np.ndarray | float) -> LiveEstimate | None:
+        """Take in a frame.
+
+        Args:
+            stamp_s: when it was taken [s]. points_m: on the object, in the world frame (n, 3) [m].
+            std_m: noise of each along the view [m], (n,) or one for all.
+        Returns:
+            what is known now; None while there is nothing new to say.
+        """
+        start = self.clock()
+        self.counters.frames_in += 1
+        if not np.isfinite(stamp_s):
+            self.counters.frames_refused += 1
+            return None
+        notes = self._check_order(stamp_s)
+        if notes is None:
+            return None
+        self._newest_s = stamp_s
+        points, std = self._usable(points_m, std_m)
+        if len(points) < LEAST_POINTS:
+            self.counters.frames_empty += 1
+            return self._without_object(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
+        frame = self._frame(stamp_s, points, std)
+        try:
+            if self._fit is None:
+                found = self._begin(stamp_s, frame)
+                if found:
+                    self.counters.frames_refused += 1
+                    return self._without_object(stamp_s, found)
+            self._take(replace(frame, time_s=stamp_s - self._since_s), start)
+        except SolverError as error:
+            self.counters.frames_refused += 1
+            self._remember()
+            self._end_stretch()
+            return self._without_object(stamp_s, f"started anew: {error}")
+        self.counters.frames_used += 1
+        self._used_s, self._lost = stamp_s, False
+        return self._say(stamp_s, start, notes)
+
+    def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
+        """What to say of a frame's time; None where the frame is not to be used."""
+        if self._newest_s is None:
+            return ()
+        ahead = stamp_s - self._newest_s
+        if ahead < -_OUT_OF_ORDER_S or ahead > self.config.jump_s:
+            way = "forward" if ahead > 0 else "back"
+            self._remember()
+            self._end_stretch()
+            self.counters.resets += 1
+            return (f"time jumped {way} by {abs(ahead):.2f} s: started anew",)
+        if ahead <= 0:
+            self.counters.frames_late += 1
+            return None
+        if self._used_s is not None and stamp_s - self._used_s < 0.999 * self.config.least_interval_s:
+            self.counters.frames_thinned += 1
+            return None
+        return ()
+
+    def _usable(self, points_m: np.ndarray, std_m: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Finite points near where the body is expected, no more than wanted, evenly taken."""
+        points = np.asarray(points_m, dtype=np.float64).reshape(-1, 3)
+        std = np.broadcast_to(np.asarray(std_m, dtype=np.float64), len(points))
+        good = np.isfinite(points).all(axis=1) & np.isfinite(std) & (std > 0)
+        if self._fit is not None and good.any():
+            u = self.backend.to_host(self._fit.trajectory.after.state.u).astype(np.float64)
+            body = self.model.body.surface_positions_m(u)
+            reach = self.config.stray_sizes * self.size_m
+            with np.errstate(invalid="ignore"):
+                good &= ((points >= body.min(axis=0) - reach) & (points <= body.max(axis=0) + reach)).all(axis=1)
+        self.counters.points_set_aside += int(len(points) - good.sum())
+        chosen = np.flatnonzero(good)
+        if len(chosen) > self.config.points_per_frame:
+            chosen = chosen[np.linspace(0, len(chosen) - 1, self.config.points_per_frame).round().astype(np.int64)]
+        return points[chosen], std[chosen]
+
+    def _frame(self, stamp_s: float, points: np.ndarray, std: np.ndarray) -> ObservedFrame:
+        return ObservedFrame.of(stamp_s, points, std, RAY_CURVATURE_SHARE)
+
+    def _begin(self, stamp_s: float, frame: ObservedFrame) -> str:
+        """Start a stretch at a frame; a reason where the body was not found in it."""
+        reference = self.reference
+        if self.locate is not None and self.free:
+            pose = self.locate(frame.points_m, frame.std_m)
+            if pose.translation_m is None or pose.rotation_rad is None:
+                return pose.reason
+            reference = replace(reference, translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
+        names = [*self.names, *(POSE if self.free else ())]
+        prior = {**self.prior_std, **{n: s for n, s in _POSE_STD.items() if n not in self.prior_std}}
+        self._variables = v = make_variables(reference, names, prior)
+        count = len(self._material)
+        mean, information = v.prior_mean, np.diag(1.0 / v.prior_std**2)
+        mean[:count] = self._knowledge.mean
+        information[:count, :count] = self._knowledge.information
+        self._fit = WindowFit(self.model, v, Knowledge(mean, information), self.backend, self.field, self.loss)
+        self._fit.told[:count, :count] = self._told
+        self._fit.touched = self._touched
+        self._since_s = stamp_s
+        return ""
+
+    def _take(self, frame: ObservedFrame, start: float) -> None:
+        fit, config = self._fit, self.config
+        fit.add(frame)
+
+        def in_time(seconds: float) -> bool:
+            budget = config.time_budget_s
+            return budget is None or self.clock() - start + seconds <= budget
+
+        fit.refine(config.iterations, in_time)
+        limit = config.frames if fit.slid else config.grow_to_frames
+        keep = config.frames if len(fit.explained) > limit else len(fit.explained)
+        whole_s, budget = fit.seconds_per_step * fit.trajectory.steps, config.time_budget_s
+        if budget is not None and config.least_frames < keep == len(fit.explained) and whole_s > budget:
+            keep -= 1  # a window that cannot be simulated within the budget could never be refined again
+        if keep < len(fit.explained):
+            fit.slide(keep, self._drift(), config.forgetting)
+
+    def _drift(self) -> np.ndarray:
+        """Standard deviations of `POSE` that the model misses between two frames, (12,)."""
+        c, radius = self.config, 0.5 * self.size_m
+        sizes = (c.position_drift_m, c.position_drift_m / radius, c.velocity_drift_m_s, c.velocity_drift_m_s / radius)
+        return np.repeat(sizes, 3)
+
+    def _say(self, stamp_s: float, start: float, notes: tuple[str, ...]) -> LiveEstimate | None:
+        fit = self._fit
+        answer = fit.answer()
+        u, v, a, newest = fit.newest_state(answer.z)
+        off = newest.residual + newest.jacobian @ (answer.z - fit.z)
+        notes = notes + self._watch_fit(answer, off)
+        if self._fit is None:
+            return self._without_object(stamp_s, notes[-1])
+        if self.status == "starting":
+            return None
+        count = len(self._material)
+        material = describe(
+            self._material,
+            answer.z[:count],
+            answer.information[:count, :count],
+            answer.covariance[:count, :count],
+            answer.touched,
+        )
+        self.last = LiveEstimate(
+            stamp_s=stamp_s,
+            status="tracking",
+            parameters=material,
+            values=fit.parameters(answer.z),
+            u_m=u,
+            v_m_s=v,
+            a=a,
+            noise_scale=answer.scale,
+            cost=answer.cost,
+            rms_residual_m=float(np.sqrt(np.mean((off * newest.frame.std_m) ** 2))),
+            residual_m=off * newest.frame.std_m,
+            points_m=newest.frame.points_m,
+            frames_in_window=len(fit.explained),
+            seconds=self.clock() - start,
+            notes=notes,
+        )
+        return self.last
+
+    def _watch_fit(self, answer: Answer, off: np.ndarray) -> tuple[str, ...]:
+        """Notice when the body no longer moves as the model does, and go back to what was known before that."""
+        size = 1.4826 * float(np.median(np.abs(off)))
+        usual = max(1.0, min(answer.scale, 3.0))
+        known = self._known(answer)
+        if size <= _MISFIT_SCALE * usual or len(self._fit.explained) < self.config.least_frames:
+            self._misfits = 0
+            self._behind.append(known)
+            return ()
+        self._misfits += 1
+        self._behind.append(known)
+        if self._misfits < _MISFIT_FRAMES:
+            return (f"the newest points lie {size:.1f} standard deviations off the model",)
+        self._knowledge, self._told = self._behind[0]
+        touched = self._touched
+        newest, used = self._newest_s, self._used_s
+        self._end_stretch()
+        self._newest_s, self._used_s, self._touched = newest, used, touched
+        self.counters.resets += 1
+        return ("the body does not move as its model does (was it touched?): started anew",)
+
+    def _known(self, answer: Answer) -> tuple[Knowledge, np.ndarray]:
+        """What the window knows of the material and the plane, and what the data said of them."""
+        chosen = np.arange(len(self._material))
+        around = np.linalg.inv(answer.covariance[np.ix_(chosen, chosen)])
+        return Knowledge(answer.z[chosen], 0.5 * (around + around.T)), answer.information[np.ix_(chosen, chosen)]
+
+    def _remember(self) -> None:
+        if self._fit is not None and self._fit.explained and self.status == "tracking":
+            answer = self._fit.answer()
+            self._knowledge, self._told = self._known(answer)
+            self._touched = self._touched or answer.touched
+
+    def _without_object(self, stamp_s: float, reason: str) -> LiveEstimate | None:
+        """Hold the last estimate; call the object lost when it has been away for too long."""
+        if self.last is None:
+            return None
+        away = stamp_s - (self._used_s if self._used_s is not None else self.last.stamp_s)
+        if away <= self.config.lost_after_s and not self._lost:
+            return None
+        if not self._lost:
+            self._remember()
+            newest = self._newest_s
+            self._end_stretch()
+            self._newest_s = newest
+            self._lost = True
+        self.last = replace(self.last, status="lost", notes=(reason,), seconds=0.0)
+        return self.last

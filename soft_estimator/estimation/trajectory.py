@@ -1,0 +1,133 @@
+"""A motion and how it changes with every variable, run through frames one after another, and ready to go on."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.field import CarriedField
+from soft_estimator.estimation.observation import ObservedFrame, point_residuals
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.model import Model, State
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.tangent import StateTangent, Tangent
+
+# A Gauss-Newton direction needs no more digits of the Jacobian than this; the residuals themselves stay exact.
+TANGENT_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Corner:
+    """A moment between two steps: the state, and its change with each variable."""
+
+    state: State
+    changes: list[StateTangent]
+
+    def moved(self, by: np.ndarray) -> Corner:
+        """The corner with the variables moved by `by` (P,), to first order."""
+        s = self.state
+        u, v, a = s.u.copy(), s.v.copy(), s.a.copy()
+        for amount, change in zip(by, self.changes):
+            if amount != 0.0:
+                u += float(amount) * change.u
+                v += float(amount) * change.v
+                a += float(amount) * change.a
+        return Corner(replace(s, u=u, v=v, a=a), self.changes)
+
+    def in_terms_of(self, mixing: np.ndarray) -> Corner:
+        """The changes with other variables, of which the old ones are mixing (P, P) @ new ones."""
+
+        def mixed(name: str, j: int) -> np.ndarray:
+            parts = [float(w) * getattr(c, name) for w, c in zip(mixing[:, j], self.changes) if w != 0.0]
+            return sum(parts[1:], parts[0]) if parts else 0.0 * getattr(self.changes[0], name)
+
+        columns = [StateTangent(mixed("u", j), mixed("v", j), mixed("a", j)) for j in range(mixing.shape[1])]
+        return Corner(self.state, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """A frame and what the trajectory makes of it.
+
+    Attributes:
+        residual: whitened, (n,). jacobian: its change with each variable, (n, P).
+        before: the corner at or before the frame. corner: the one at or after it.
+        share: how far from one to the other the frame lies.
+    """
+
+    frame: ObservedFrame
+    residual: np.ndarray
+    jacobian: np.ndarray
+    before: Corner
+    corner: Corner
+    share: float
+
+    def in_terms_of(self, mixing: np.ndarray) -> Explained:
+        """The same for other variables; see `Corner.in_terms_of`."""
+        return replace(
+            self,
+            jacobian=self.jacobian @ mixing,
+            before=self.before.in_terms_of(mixing),
+            corner=self.corner.in_terms_of(mixing),
+        )
+
+
+class Trajectory:
+    """Runs from a corner through frames in order of time.
+
+    Args:
+        directions: change of the parameters with each variable, (P,); zero for one that moves the state alone.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        parameters: Parameters,
+        directions: list[ParameterGradient],
+        start: Corner,
+        backend: Backend,
+        field: CarriedField,
+    ) -> None:
+        self.field = field
+        self.simulation = Simulation(model, parameters, backend)
+        loose = copy(self.simulation)
+        tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
+        loose.model = replace(model, solver=replace(model.solver, relative_tolerance=tolerance))
+        self.tangent = Tangent(loose, directions)
+        self.before = self.after = start
+        self.steps = 0
+
+    def through(self, frame: ObservedFrame) -> Explained:
+        """Go on to a frame that is not earlier than the last one, and look."""
+        model, host = self.simulation.model, self.simulation.backend.to_host
+        while self.after.state.time_s < frame.time_s - 1e-6 * model.integrator.step_s:
+            self.before, self.after = self.after, self._step(self.after)
+        span = self.after.state.time_s - self.before.state.time_s
+        share = 1.0 if span <= 0 else float(np.clip((frame.time_s - self.before.state.time_s) / span, 0.0, 1.0))
+        a, b = self.before, self.after
+        u = ((1 - share) * host(a.state.u) + share * host(b.state.u)).astype(np.float64)
+        seen = point_residuals(model.body, self.field, frame, u)
+        columns = [
+            seen.change(((1 - share) * host(x.u) + share * host(y.u)).astype(np.float64))
+            for x, y in zip(a.changes, b.changes)
+        ]
+        rows = np.stack(columns, axis=1) / frame.std_m[:, None]
+        return Explained(frame, seen.value_m / frame.std_m, rows, a, b, share)
+
+    def _step(self, corner: Corner) -> Corner:
+        state, _, linearisation = self.simulation.step_keeping(corner.state)
+        changes, _ = self.tangent.step(corner.state, state, linearisation, corner.changes)
+        self.steps += 1
+        return Corner(state, changes)
+
+
+def initial_corner(
+    model: Model, parameters: Parameters, directions: list[ParameterGradient], backend: Backend
+) -> Corner:
+    """The start of a simulation, undeformed and in rigid motion."""
+    simulation = Simulation(model, parameters, backend)
+    return Corner(simulation.initial_state(), Tangent(simulation, directions).initial())

@@ -1,0 +1,65 @@
+"""Cloud by cloud from a depth camera to estimates: the object's points are found, then the window takes them in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.sliding_window import SlidingWindow
+from soft_estimator.evaluation.scene import Scene
+from soft_estimator.live.setup import build_window
+from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
+from soft_estimator.perception.settings import FinderSettings, RegisterSettings
+
+
+class LivePipeline:
+    """`ObjectFinder` and `SlidingWindow` in one: what the nodes do in two processes, for recordings in one.
+
+    Attributes:
+        found: what the finder made of the last cloud. window: the estimator.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        finder: FinderSettings | None = None,
+        window: WindowConfig | None = None,
+        *,
+        backend: Backend | None = None,
+        register_settings: RegisterSettings | None = None,
+    ) -> None:
+        self.scene, self.finder = scene, ObjectFinder(finder)
+        self._config, self._backend, self._register = window, backend, register_settings
+        self._window: SlidingWindow | None = None
+        self._newest_s: float | None = None
+        self.found: ObjectPoints | NothingFound | None = None
+
+    @property
+    def window(self) -> SlidingWindow:
+        """The estimator; made with the first cloud, which tells where the camera is."""
+        if self._window is None:
+            self._window = build_window(
+                self.scene, self._config, backend=self._backend, register_settings=self._register
+            )
+        return self._window
+
+    def add_cloud(self, stamp_s: float, cloud: Cloud, mask: np.ndarray | None = None) -> LiveEstimate | None:
+        """Take in a cloud that was taken at stamp_s [s]."""
+        if self._window is None:
+            self._window = build_window(
+                self.scene,
+                self._config,
+                backend=self._backend,
+                sensor_m=cloud.sensor_m,
+                register_settings=self._register,
+            )
+        if self._newest_s is not None and not -0.2 < stamp_s - self._newest_s < self._window.config.jump_s:
+            self.finder.forget()
+        self._newest_s = stamp_s
+        self.found = found = self.finder.process(cloud, mask, stamp_s)
+        if isinstance(found, NothingFound):
+            return self._window.add_nothing(stamp_s, found.reason)
+        return self._window.add_frame(stamp_s, found.points_m, found.std_m)

@@ -1,0 +1,78 @@
+"""A sliding window out of a scene: its body, its guesses, and what its `estimate` section asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.config_estimation import PARAMETERS
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.robust import RobustLoss
+from soft_estimator.estimation.sliding_window import FoundPose, Locate, SlidingWindow
+from soft_estimator.evaluation.estimate_setup import variables_of
+from soft_estimator.evaluation.scene import Scene
+from soft_estimator.perception.register import PoseRefused, register
+from soft_estimator.perception.settings import RegisterSettings
+from soft_estimator.schema import ConfigError
+
+
+def build_window(
+    scene: Scene,
+    config: WindowConfig | None = None,
+    *,
+    backend: Backend | None = None,
+    sensor_m: np.ndarray | None = None,
+    register_settings: RegisterSettings | None = None,
+) -> SlidingWindow:
+    """The window that estimates what the scene's `estimate` section names, from its guesses.
+
+    Args:
+        sensor_m: where the depth camera is [m], (3,), for finding the body in the first frame; its scene's camera, or
+            high above the body, if left out.
+    """
+    config, estimate = config or WindowConfig(), scene.config.estimate
+    if estimate is None:
+        raise ConfigError(
+            "has no estimate section; add one such as estimate: {parameters: [youngs_modulus_pa]}", "scene"
+        )
+    variables = variables_of(scene, estimate)
+    prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
+    return SlidingWindow(
+        scene.model,
+        variables.reference,
+        list(estimate.names),
+        config,
+        prior_std={name: std for name, std in prior.items() if std is not None},
+        backend=backend,
+        locate=locator(scene, sensor_m, register_settings) if config.start == "register" else None,
+        loss=RobustLoss(estimate.loss.kind, estimate.loss.threshold),
+    )
+
+
+def locator(scene: Scene, sensor_m: np.ndarray | None = None, settings: RegisterSettings | None = None) -> Locate:
+    """Finds the scene's body in a frame's points, by its shape."""
+    body, gravity = scene.body, np.asarray(scene.parameters.gravity_m_s2)
+    up = -gravity / np.linalg.norm(gravity) if gravity.any() else np.array([0.0, 0.0, 1.0])
+    if scene.config.contact is not None:
+        up = np.asarray(scene.config.contact.unit_normal)
+    settings = settings or RegisterSettings()
+    sensor = _sensor_of(scene, up) if sensor_m is None else np.asarray(sensor_m, dtype=np.float64)
+
+    def locate(points_m: np.ndarray, std_m: np.ndarray) -> FoundPose:
+        fit = register(body.grid, points_m, std_m, sensor, up, settings)
+        if isinstance(fit, PoseRefused):
+            return FoundPose(None, None, fit.reason)
+        # The simulation turns about the centroid c: x = c + R (X - c) + t.
+        c = body.centroid_m
+        translation = fit.rotation @ c + fit.translation_m - c
+        return FoundPose(translation, Rotation.from_matrix(fit.rotation).as_rotvec())
+
+    return locate
+
+
+def _sensor_of(scene: Scene, up: np.ndarray) -> np.ndarray:
+    observe = scene.config.observe
+    if observe is not None and observe.cameras:
+        return np.asarray(observe.cameras[0].eye_m, dtype=np.float64)
+    return scene.body.centroid_m + 2.0 * up
