@@ -75,31 +75,45 @@ class Explained:
             corner=self.corner.in_terms_of(mixing),
         )
 
+    def moved_to(self, motion: Explained) -> Explained:
+        """The motion and residuals of another explanation of the frame, with the changes of this one."""
+        return replace(
+            motion,
+            jacobian=self.jacobian,
+            before=Corner(motion.before.state, self.before.changes),
+            corner=Corner(motion.corner.state, self.corner.changes),
+        )
+
 
 class Trajectory:
     """Runs from a corner through frames in order of time.
 
     Args:
-        directions: change of the parameters with each variable, (P,); zero for one that moves the state alone.
+        directions: change of the parameters with each variable, (P,); zero for one that moves the state alone. None:
+            the motion is run without its changes, several times faster.
     """
 
     def __init__(
         self,
         model: Model,
         parameters: Parameters,
-        directions: list[ParameterGradient],
+        directions: list[ParameterGradient] | None,
         start: Corner,
         backend: Backend,
         field: CarriedField,
     ) -> None:
         self.field = field
         self.simulation = Simulation(model, parameters, backend)
+        self.before = self.after = start
+        self.steps = 0
+        if directions is None:
+            self.tangent: Tangent | None = None
+            self.before = self.after = Corner(start.state, [])
+            return
         loose = copy(self.simulation)
         tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
         loose.model = replace(model, solver=replace(model.solver, relative_tolerance=tolerance))
         self.tangent = Tangent(loose, directions)
-        self.before = self.after = start
-        self.steps = 0
 
     def through(self, frame: ObservedFrame) -> Explained:
         """Go on to a frame that is not earlier than the last one, and look."""
@@ -115,13 +129,15 @@ class Trajectory:
             seen.change(((1 - share) * host(x.u) + share * host(y.u)).astype(np.float64))
             for x, y in zip(a.changes, b.changes)
         ]
-        rows = np.stack(columns, axis=1) / frame.std_m[:, None]
+        rows = np.stack(columns, axis=1) / frame.std_m[:, None] if columns else np.zeros((len(frame.std_m), 0))
         return Explained(frame, seen.value_m / frame.std_m, rows, a, b, share)
 
     def _step(self, corner: Corner) -> Corner:
         state, _, linearisation = self.simulation.step_keeping(corner.state)
-        changes, _ = self.tangent.step(corner.state, state, linearisation, corner.changes)
         self.steps += 1
+        if self.tangent is None:
+            return Corner(state, [])
+        changes, _ = self.tangent.step(corner.state, state, linearisation, corner.changes)
         return Corner(state, changes)
 
 

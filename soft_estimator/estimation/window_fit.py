@@ -37,6 +37,9 @@ HOLDS_WITHIN = {
     "gravity_m_s2": 0.1,
 }
 _HOLDS_LOG = 0.02  # for the logarithms of the others
+# Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
+# direction that is a little off still leads to the minimum.
+_CHANGES_HOLD = 8.0
 _LONGEST_STEP = 1.0
 
 
@@ -83,7 +86,9 @@ class WindowFit:
         self._start: tuple[Corner, np.ndarray, np.ndarray] | None = None  # corner, z there, first pose
         self._damping = 1e-3
         self.seconds_per_step = 0.0
+        self.simulations = 0  # of the whole window
         self.trajectory, _ = self._run(self.z)
+        self._changes_at = self.z  # where the changes were last worked out
 
     @property
     def slid(self) -> bool:
@@ -106,19 +111,30 @@ class WindowFit:
                 out[j] = ParameterGradient.zero(len(self.variables.reference.youngs_modulus_pa))
         return out
 
-    def _run(self, z: np.ndarray) -> tuple[Trajectory, list[Explained]]:
-        """Simulate the window at z."""
+    def _run(self, z: np.ndarray, with_changes: bool = True) -> tuple[Trajectory, list[Explained]]:
+        """Simulate the window at z; without changes, those there are stay in use."""
+        self.simulations += 1
         parameters, directions = self.parameters(z), self._directions(z)
         if self._start is None:
             corner = initial_corner(self.model, parameters, directions, self.backend)
         else:
             corner = self._start[0].moved(z - self._start[1])
         clock = perf_counter()
-        trajectory = Trajectory(self.model, parameters, directions, corner, self.backend, self.field)
+        wanted = directions if with_changes else None
+        trajectory = Trajectory(self.model, parameters, wanted, corner, self.backend, self.field)
         explained = [trajectory.through(e.frame) for e in self.explained]
-        if trajectory.steps:
+        if not with_changes:
+            explained = [old.moved_to(new) for old, new in zip(self.explained, explained)]
+            trajectory = self._continued(z, explained[-1], trajectory.steps)
+        elif trajectory.steps:
             self.seconds_per_step = (perf_counter() - clock) / trajectory.steps
         return trajectory, explained
+
+    def _continued(self, z: np.ndarray, newest: Explained, steps: int) -> Trajectory:
+        """A trajectory that goes on from the newest frame."""
+        out = Trajectory(self.model, self.parameters(z), self._directions(z), newest.corner, self.backend, self.field)
+        out.before, out.steps = newest.before, steps
+        return out
 
     def add(self, frame: ObservedFrame) -> None:
         """Go on to a new frame."""
@@ -135,12 +151,12 @@ class WindowFit:
             step, predicted = self._step(self._damping)
             if self._holds(step):
                 return
-            steps = self.trajectory.steps
-            if not in_time(self.seconds_per_step * steps):
+            if not in_time(self.seconds_per_step * self.trajectory.steps):
                 return
             before = self._cost(self.explained, self.z)
+            stale = not self._holds((self.z + step - self._changes_at) / _CHANGES_HOLD)
             try:
-                trajectory, explained = self._run(self.z + step)
+                trajectory, explained = self._run(self.z + step, with_changes=stale)
             except SolverError:
                 self._damping = max(10 * self._damping, 1e-3)
                 continue
@@ -151,24 +167,28 @@ class WindowFit:
             self._damping = max(self._damping / (10 if fall > 0.25 * predicted else 2), 1e-9)
             self.z = self.z + step
             self.trajectory, self.explained = trajectory, explained
+            self._changes_at = self.z if stale else self._changes_at
             self._look_at_noise()
 
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
-        step, _ = self._step(max(self._damping, 0.0) if self._damping > 1e-2 else 0.0)
-        at = self._evaluation()
-        data = at.jacobian.T @ (at.jacobian * at.weight[:, None])
-        covariance = inverse_of(self.knowledge.information + data)
-        widen = np.minimum(widening(at, covariance, 1.0), 30.0)
-        covariance = covariance * np.outer(widen, widen)
+        step, _ = self._step(self._damping if self._damping > 1e-2 else 0.0)
+        at = self._evaluation(step)
+        data, _ = self._data(at)
         return Answer(
             self.z + step,
-            covariance,
+            inverse_of(self.knowledge.information + data),
             self.told + data,
             self.scale,
             self.touched,
             self._cost(self.explained, self.z),
         )
+
+    def _data(self, at: Evaluation) -> tuple[np.ndarray, np.ndarray]:
+        """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider."""
+        information = at.jacobian.T @ (at.jacobian * at.weight[:, None])
+        widen = np.minimum(widening(at, inverse_of(self.knowledge.information + information), 1.0), 30.0)
+        return information / np.outer(widen, widen), widen
 
     def newest_state(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Explained]:
         """u, v, a (N, 3) at the newest frame, with the variables at z."""
@@ -188,9 +208,7 @@ class WindowFit:
         dropped = self.explained[: len(self.explained) - keep]
         if not dropped:
             return
-        at = self._evaluation()
-        data = at.jacobian.T @ (at.jacobian * at.weight[:, None])
-        widen = np.minimum(widening(at, inverse_of(self.knowledge.information + data), 1.0), 30.0)
+        _, widen = self._data(self._evaluation())
         material = np.setdiff1d(np.arange(len(self.z)), self.pose)
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
         for e in dropped:
@@ -213,26 +231,25 @@ class WindowFit:
             correction = rigid_correction(self.model.body, corner, self.backend)
             many = np.sqrt(len(dropped))
             self.knowledge, mixing = begin_anew(self.knowledge, self.z, correction, self.pose, many * drift)
-            self.z = self.z.copy()
+            self.z, self._changes_at = self.z.copy(), self._changes_at - self.z
             self.z[self.pose] = 0.0
+            # Of the old start's variables only the distance to where the changes hold is left to remember.
+            self._changes_at += self.z
         self.told = mixing.T @ self.told @ mixing
         self.explained = [e.in_terms_of(mixing) for e in self.explained]
         self._start = (self.explained[0].before, self.z.copy(), first_pose)
-        newest = self.explained[-1]
-        steps = self.trajectory.steps
-        self.trajectory = Trajectory(
-            self.model, self.parameters(self.z), self._directions(self.z), newest.corner, self.backend, self.field
-        )
-        self.trajectory.before = newest.before
-        self.trajectory.steps = max(steps - len(dropped), 1)
+        self.trajectory = self._continued(self.z, self.explained[-1], max(self.trajectory.steps - len(dropped), 1))
 
     def _look_at_noise(self) -> None:
         raw = np.concatenate([e.residual for e in self.explained])
         self.scale = max(noise_scale(raw, len(self.z)), 0.3)
 
-    def _evaluation(self) -> Evaluation:
-        """The window's rows as an evaluation, in units of the noise that is seen."""
+    def _evaluation(self, step: np.ndarray | None = None) -> Evaluation:
+        """The window's rows as an evaluation, in units of the noise that is seen; `step` (P,) further if given."""
+        jacobian = np.concatenate([e.jacobian for e in self.explained]) / self.scale
         residual = np.concatenate([e.residual for e in self.explained]) / self.scale
+        if step is not None:
+            residual = residual + jacobian @ step
         counts = [len(e.residual) for e in self.explained]
         return Evaluation(
             theta=self.z,
@@ -242,7 +259,7 @@ class WindowFit:
             weight=self.loss.weight(residual),
             frame=np.repeat(np.arange(len(counts)), counts),
             far=0,
-            jacobian=np.concatenate([e.jacobian for e in self.explained]) / self.scale,
+            jacobian=jacobian,
         )
 
     def _cost(self, explained: list[Explained], z: np.ndarray) -> float:
