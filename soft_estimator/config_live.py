@@ -54,6 +54,22 @@ class WindowConfig(Section):
     velocity_drift_m_s: float = quantity(
         0.02, unit="m/s", low=0, doc="how far its velocity may leave the model's between two frames, per axis"
     )
+    surface_std_m: float = quantity(
+        0.0002,
+        unit="m",
+        low=0,
+        low_open=True,
+        doc="how far the seen surface may lie outside or inside the body's model as a whole: the camera's habit, the "
+        "shape's own error",
+    )
+    plane_std_m: float = quantity(
+        0.0005,
+        unit="m",
+        low=0,
+        low_open=True,
+        doc="how far the plane the camera sees may be from the one that is touched",
+    )
+    plane_std_rad: float = quantity(0.005, unit="rad", low=0, low_open=True, doc="the same for its tilt")
     forgetting: float = quantity(
         0.0,
         low=0,

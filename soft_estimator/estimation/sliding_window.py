@@ -101,6 +101,26 @@ class SlidingWindow:
         self._misfits = 0
         self._behind: deque[tuple[Knowledge, np.ndarray]] = deque(maxlen=_MISFIT_FRAMES + 1)
 
+    def know_plane(self, normal: np.ndarray, offset_m: float, tilt_std_rad: float, offset_std_m: float) -> None:
+        """The plane as a camera sees it: a guess, and how much it may be off. Takes effect with the next start.
+
+        normal: unit vector towards the body, (3,). offset_m: d in n·x + d = 0.
+        """
+        v = self._material
+        before = self._knowledge
+        self.reference = replace(self.reference, plane_normal=np.asarray(normal, float), plane_offset_m=float(offset_m))
+        self.prior_std = {**self.prior_std, "plane_normal": tilt_std_rad, "plane_offset_m": offset_std_m}
+        self._material = make_variables(self.reference, self.names, self.prior_std)
+        planes = np.array([x.name.startswith("plane") for x in v.variables])
+        fresh = Knowledge(self._material.prior_mean, np.diag(1.0 / self._material.prior_std**2))
+        others = np.flatnonzero(~planes)
+        if len(others):
+            kept = before.of(others)
+            fresh.mean[others] = kept.mean
+            fresh.information[np.ix_(others, others)] = kept.information
+        self._knowledge = fresh
+        self._told[planes, :] = self._told[:, planes] = 0.0
+
     @property
     def status(self) -> str:
         if self._lost:
@@ -224,7 +244,8 @@ class SlidingWindow:
         prior = {**self.prior_std, **{n: s for n, s in _POSE_STD.items() if n not in self.prior_std}}
         self._variables = v = make_variables(reference, names, prior)
         count = len(self._material)
-        mean, information = v.prior_mean, np.diag(1.0 / v.prior_std**2)
+        mean = np.append(v.prior_mean, 0.0)
+        information = np.diag(np.append(v.prior_std, self.config.surface_std_m) ** -2.0)
         mean[:count] = self._knowledge.mean
         information[:count, :count] = self._knowledge.information
         self._fit = WindowFit(self.model, v, Knowledge(mean, information), self.backend, self.field, self.loss)

@@ -7,7 +7,7 @@ is simulated again when the variables have moved so far that the linearisation n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -63,7 +63,8 @@ class WindowFit:
     """One stretch of frames from a start on.
 
     Args:
-        knowledge: of the variables before any frame.
+        knowledge: of the variables before any frame, and last of how far the whole surface lies outside its model [m]:
+            a camera's habit or a shape's error, which no number of points averages out.
     """
 
     def __init__(
@@ -99,16 +100,17 @@ class WindowFit:
         return self.variables.parameters(self._theta(z))
 
     def _theta(self, z: np.ndarray) -> np.ndarray:
-        theta = np.array(z, dtype=np.float64)
+        theta = np.array(z[:-1], dtype=np.float64)
         if self._start is not None:
             theta[self.pose] = self._start[2]
         return theta
 
     def _directions(self, z: np.ndarray) -> list[ParameterGradient]:
-        out = self.variables.directions(self._theta(z))
+        still = ParameterGradient.zero(len(self.variables.reference.youngs_modulus_pa))
+        out = [*self.variables.directions(self._theta(z)), still]
         if self._start is not None:
             for j in self.pose:
-                out[j] = ParameterGradient.zero(len(self.variables.reference.youngs_modulus_pa))
+                out[j] = still
         return out
 
     def _run(self, z: np.ndarray, with_changes: bool = True) -> tuple[Trajectory, list[Explained]]:
@@ -122,7 +124,7 @@ class WindowFit:
         clock = perf_counter()
         wanted = directions if with_changes else None
         trajectory = Trajectory(self.model, parameters, wanted, corner, self.backend, self.field)
-        explained = [trajectory.through(e.frame) for e in self.explained]
+        explained = [_raised(trajectory.through(e.frame), z[-1]) for e in self.explained]
         if not with_changes:
             explained = [old.moved_to(new) for old, new in zip(self.explained, explained)]
             trajectory = self._continued(z, explained[-1], trajectory.steps)
@@ -138,7 +140,8 @@ class WindowFit:
 
     def add(self, frame: ObservedFrame) -> None:
         """Go on to a new frame."""
-        self.explained.append(self.trajectory.through(frame))
+        self._damping = min(self._damping, 0.1)  # what a frame before could not do, this one may
+        self.explained.append(_raised(self.trajectory.through(frame), self.z[-1]))
         self.touched = self.touched or touches(self.variables, self.explained[-1].jacobian)
 
     def refine(self, iterations: int, in_time: Callable[[float], bool]) -> None:
@@ -162,7 +165,11 @@ class WindowFit:
                 continue
             fall = before - self._cost(explained, self.z + step)
             if not fall > 0:
-                self._damping = min(max(10 * self._damping, 1e-3), 1e8)
+                if (self._changes_at != self.z).any():  # the direction may be at fault, not its length
+                    self.trajectory, self.explained = self._run(self.z)
+                    self._changes_at = self.z
+                else:
+                    self._damping = min(max(10 * self._damping, 1e-3), 1e8)
                 continue
             self._damping = max(self._damping / (10 if fall > 0.25 * predicted else 2), 1e-9)
             self.z = self.z + step
@@ -279,5 +286,15 @@ class WindowFit:
         return step, float(-(gradient @ step) - 0.5 * step @ hessian @ step)
 
     def _holds(self, step: np.ndarray) -> bool:
-        limits = [HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.variables.variables]
+        limits = [*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.variables.variables), np.inf]
         return bool((np.abs(step) <= limits).all())
+
+
+def _raised(explained: Explained, height_m: float) -> Explained:
+    """The frame seen with the model's surface moved outwards by height_m [m]; the last variable does that."""
+    inverse = 1.0 / explained.frame.std_m
+    jacobian = explained.jacobian
+    if jacobian.shape[1]:
+        jacobian = jacobian.copy()
+        jacobian[:, -1] = -inverse
+    return replace(explained, residual=explained.residual - height_m * inverse, jacobian=jacobian)

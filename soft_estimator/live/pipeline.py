@@ -9,7 +9,7 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.live import LiveEstimate
 from soft_estimator.estimation.sliding_window import SlidingWindow
 from soft_estimator.evaluation.scene import Scene
-from soft_estimator.live.setup import build_window
+from soft_estimator.live.setup import build_window, tell_plane
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings, RegisterSettings
@@ -60,6 +60,8 @@ class LivePipeline:
             self.finder.forget()
         self._newest_s = stamp_s
         self.found = found = self.finder.process(cloud, mask, stamp_s)
+        if found.plane is not None and self._window.status == "starting":
+            tell_plane(self._window, found.plane.normal, found.plane.offset_m)
         if isinstance(found, NothingFound):
             return self._window.add_nothing(stamp_s, found.reason)
         return self._window.add_frame(stamp_s, found.points_m, found.std_m)

@@ -50,6 +50,12 @@ def build_window(
     )
 
 
+def tell_plane(window: SlidingWindow, normal: np.ndarray, offset_m: float) -> None:
+    """Let a window know the support plane that a camera sees, n·x + d = 0."""
+    c = window.config
+    window.know_plane(normal, offset_m, c.plane_std_rad, c.plane_std_m)
+
+
 def locator(scene: Scene, sensor_m: np.ndarray | None = None, settings: RegisterSettings | None = None) -> Locate:
     """Finds the scene's body in a frame's points, by its shape."""
     body, gravity = scene.body, np.asarray(scene.parameters.gravity_m_s2)
