@@ -114,7 +114,17 @@ class SdfShape(Section):
             raise ConfigError(f"or spacing_m sets the scale, and {given}; give exactly one", "size_m")
 
 
-Shape = BoxShape | SphereShape | TorusShape | CapsuleShape | UnionShape | MeshShape | SdfShape
+@dataclass(frozen=True, kw_only=True)
+class ScanShape(Section):
+    """A body file that `soft-estimator scan` wrote: z is up, and the body rests on z = 0 over the origin."""
+
+    tag: ClassVar[str] = "scan"
+    file: str = setting(doc=".npz file, beside the scene file or in the data folder")
+    rotation_rad: Vector = vector(_ORIGIN, unit="rad", doc=_ABOUT_ORIGIN)
+    shift_m: Vector = vector(_ORIGIN, unit="m", doc="where the file's origin is put, after the rotation")
+
+
+Shape = BoxShape | SphereShape | TorusShape | CapsuleShape | UnionShape | MeshShape | SdfShape | ScanShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +133,7 @@ class BodyConfig(Section):
 
     shape: Shape = section(doc="what the body looks like at rest")
     spacing_m: float | None = quantity(
-        None, unit="m", low=0, low_open=True, doc="edge h of a cell; an sdf file alone brings its own"
+        None, unit="m", low=0, low_open=True, doc="edge h of a cell; an sdf or scan file alone brings its own"
     )
     cells_along_longest: int | None = quantity(
         None, low=2, high=4096, doc="cells along the longest side of the body, instead of spacing_m"
@@ -146,6 +156,6 @@ class BodyConfig(Section):
         if self.spacing_m is not None and self.cells_along_longest is not None:
             problem = f"= {self.cells_along_longest} and spacing_m = {self.spacing_m} both set the grid; give only one"
             raise ConfigError(problem, "cells_along_longest")
-        own_grid = isinstance(self.shape, SdfShape) and not any(self.shape.rotation_rad)
+        own_grid = isinstance(self.shape, SdfShape | ScanShape) and not any(self.shape.rotation_rad)
         if self.spacing_m is None and self.cells_along_longest is None and not own_grid:
             raise ConfigError("is missing; give the edge of a cell there, or cells_along_longest", "spacing_m")

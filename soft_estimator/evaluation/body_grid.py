@@ -15,6 +15,7 @@ from soft_estimator.config_body import (
     BoxShape,
     CapsuleShape,
     MeshShape,
+    ScanShape,
     SdfShape,
     Shape,
     SphereShape,
@@ -23,6 +24,7 @@ from soft_estimator.config_body import (
 )
 from soft_estimator.evaluation.memory import check_memory
 from soft_estimator.geometry import shapes
+from soft_estimator.geometry.body_file import read_body
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.mesh_file import load_mesh, mesh_to_sdf
 from soft_estimator.geometry.rigid import rotation_matrix
@@ -45,9 +47,13 @@ def build_grid(
         memory_bytes: what the simulation may take; what the machine has left by default.
     """
     files = Files(folder, data)
-    if isinstance(body.shape, SdfShape) and body.spacing_m is None and body.cells_along_longest is None:
-        grid = files.read_sdf(body.shape, "body.shape.sdf")
-        check_memory(lambda _: grid, np.array(grid.shape) - 1.0, grid.spacing_m, memory_bytes, "body.shape.sdf")
+    own_grid = body.spacing_m is None and body.cells_along_longest is None
+    if own_grid and isinstance(body.shape, SdfShape | ScanShape):
+        key = f"body.shape.{body.shape.tag}"
+        grid = files.read_grid(body.shape, key)
+        if isinstance(body.shape, ScanShape):
+            grid = replace(grid, origin_m=grid.origin_m + body.shape.shift_m)
+        check_memory(lambda _: grid, np.array(grid.shape) - 1.0, grid.spacing_m, memory_bytes, key)
         return grid
     source = _source(body.shape, files, "body.shape")
     span = source.high_m - source.low_m
@@ -79,8 +85,12 @@ class Files:
             raise ConfigError(f"= '{name}' is not in {self.folder}; give the folder that holds it with --data", key)
         raise ConfigError(f"= '{name}' is neither in {self.folder} nor in {self.data}; check the name or --data", key)
 
-    def read_sdf(self, shape: SdfShape, key: str) -> SignedDistanceGrid:
-        return read_sdf(self.find(shape.file, f"{key}.file"), shape.size_m, shape.spacing_m)
+    def read_grid(self, shape: SdfShape | ScanShape, key: str) -> SignedDistanceGrid:
+        """The grid a file holds, as it is stored."""
+        path = self.find(shape.file, f"{key}.file")
+        if isinstance(shape, ScanShape):
+            return read_body(path)
+        return read_sdf(path, shape.size_m, shape.spacing_m)
 
     def read_mesh(self, shape: MeshShape, key: str) -> tuple[np.ndarray, np.ndarray]:
         vertices, faces = load_mesh(self.find(shape.file, f"{key}.file"), shape.scale_to_m)
@@ -116,10 +126,11 @@ def build_shape(config: Shape, files: Files, key: str) -> shapes.Shape:
     if isinstance(config, MeshShape):
         vertices, faces = files.read_mesh(config, f"{key}.mesh")
         return GridShape(partial(_mesh_grid, vertices, faces, files.resolution_m), vertices[np.unique(faces)])
-    if isinstance(config, SdfShape):
-        grid = files.read_sdf(config, f"{key}.sdf")
+    if isinstance(config, SdfShape | ScanShape):
+        grid = files.read_grid(config, f"{key}.{config.tag}")
         points = extract_surface(grid).positions_m(grid.node_positions_m())
-        return _turned(GridShape(lambda: grid, points), turn, np.zeros(3))
+        shift = np.array(config.shift_m) if isinstance(config, ScanShape) else np.zeros(3)
+        return _turned(GridShape(lambda: grid, points), turn, shift)
     shape, centre = _simple(config)
     return _turned(shape, turn, np.array(centre))
 

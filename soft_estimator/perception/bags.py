@@ -10,43 +10,82 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.perception.cloud import Cloud, Intrinsics, cloud_from_depth, cloud_from_points
+from soft_estimator.perception.transforms import TransformTree
 
 BAG_ENDINGS = (".mcap", ".db3")
-_CLOUD, _IMAGE, _INFO = "sensor_msgs/msg/PointCloud2", "sensor_msgs/msg/Image", "sensor_msgs/msg/CameraInfo"
-_TREE = "tf2_msgs/msg/TFMessage"
+CLOUD, IMAGE, INFO = "sensor_msgs/msg/PointCloud2", "sensor_msgs/msg/Image", "sensor_msgs/msg/CameraInfo"
+TREE = "tf2_msgs/msg/TFMessage"
 _DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
 _DEPTH_ENCODINGS = {"16UC1": "u2", "mono16": "u2", "32FC1": "f4"}
 
 
 def is_bag(path: Path) -> bool:
     """Whether a path is a ROS 2 bag: its folder or its storage file."""
-    return path.suffix.lower() in BAG_ENDINGS or (path / "metadata.yaml").is_file()
+    if path.is_dir():  # a recording that was cut off has no metadata.yaml
+        return (path / "metadata.yaml").is_file() or any(p.suffix.lower() in BAG_ENDINGS for p in path.iterdir())
+    return path.suffix.lower() in BAG_ENDINGS
 
 
 def read_bag(path: Path, topic: str | None = None, fixed_frame: str | None = None) -> Iterator[tuple[float, Cloud]]:
-    """Time [s] and cloud of every message of one topic; points in fixed_frame where the bag's transforms lead there."""
+    """Time [s] and cloud of every message of one topic.
+
+    Args:
+        path: the bag's folder, or one of its storage files.
+        topic: a PointCloud2 or depth image topic; needed only if there are several.
+        fixed_frame: frame to give points in, at each message's stamp; by default the root of the transforms above the
+            sensor's frame, which is the sensor's frame itself if the bag has none.
+    """
     reader_class, typestore = _import_rosbags()
-    # the storage files themselves: a folder's metadata may hide topics whose QoS it tells differently
-    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.suffix in BAG_ENDINGS)
-    if not files:
-        raise ValueError(f"bag {path} holds no .mcap or .db3 file; was the recording copied completely?")
+    files = storage_files(path)
     with reader_class(files, default_typestore=typestore) as reader:
         types = {c.topic: c.msgtype for c in reader.connections}
-        chosen = _choose_topic(path, types, topic)
-        wanted = [c for c in reader.connections if c.topic == chosen or c.msgtype in (_INFO, _TREE)]
-        tree, lenses = _TransformTree(), {}
-        info_topic = _info_topic(path, chosen, types) if types[chosen] == _IMAGE else None
+        chosen = choose_topic(path, types, topic)
+        info_topic = info_topic_of(path, chosen, types) if types[chosen] == IMAGE else None
+        tree, lenses = _read_ahead(reader, info_topic)
+        wanted = [c for c in reader.connections if c.topic == chosen]
+        told, read = sum(c.msgcount for c in wanted), 0
         for connection, stamp_ns, raw in reader.messages(wanted):
-            message = reader.deserialize(raw, connection.msgtype)
-            if connection.msgtype == _TREE:
-                tree.add(message)
-            elif connection.msgtype == _INFO:
-                lenses[connection.topic] = message
-            elif connection.topic == chosen:
-                pose = tree.pose(message.header.frame_id, fixed_frame) if fixed_frame else None
-                cloud = _cloud_of(message, connection.msgtype, lenses.get(info_topic), pose)
-                if cloud is not None:
-                    yield _time_s(message, stamp_ns), cloud
+            message, read = reader.deserialize(raw, connection.msgtype), read + 1
+            seconds, own = time_of(message, stamp_ns), message.header.frame_id
+            pose = tree.pose(own, fixed_frame or tree.root(own), seconds)
+            cloud = cloud_of(message, connection.msgtype, _lens_at(lenses, stamp_ns), pose)
+            if cloud is not None:
+                yield seconds, cloud
+        if read < max(told, 1):
+            raise ValueError(f"bag {path} has {told} messages on {chosen}, but {read} could be read; record it again")
+
+
+def storage_files(path: Path) -> list[Path]:
+    """A bag's storage files themselves: its folder's metadata may hide topics whose QoS it tells differently."""
+    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.suffix.lower() in BAG_ENDINGS)
+    if not files:
+        raise ValueError(f"bag {path} holds no .mcap or .db3 file; was the recording copied completely?")
+    return files
+
+
+def _read_ahead(reader: Any, info_topic: str | None) -> tuple[TransformTree, list[tuple[int, Any]]]:
+    """All transforms, and the camera's descriptions with their stamps [ns].
+
+    Read before the clouds: a transform between two stamps needs the later one, and a latched description may have been
+    recorded after the first image.
+    """
+    tree, lenses = TransformTree(), []
+    wanted = [c for c in reader.connections if c.msgtype == TREE or c.topic == info_topic]
+    for connection, stamp_ns, raw in reader.messages(wanted) if wanted else ():
+        message = reader.deserialize(raw, connection.msgtype)
+        if connection.msgtype == TREE:
+            tree.add(message, static=connection.topic.endswith("tf_static"))
+        else:
+            lenses.append((stamp_ns, message))
+    if info_topic is not None and not lenses:
+        raise ValueError(f"the bag's {info_topic} holds no CameraInfo; record the camera's CameraInfo, too")
+    return tree, lenses
+
+
+def _lens_at(lenses: list[tuple[int, Any]], stamp_ns: int) -> Any:
+    """The newest description of the camera up to a stamp, or the first one."""
+    known = [info for at_ns, info in lenses if at_ns <= stamp_ns]
+    return known[-1] if known else lenses[0][1] if lenses else None
 
 
 def _import_rosbags() -> tuple[Any, Any]:
@@ -58,12 +97,14 @@ def _import_rosbags() -> tuple[Any, Any]:
     return AnyReader, get_typestore(Stores.ROS2_JAZZY)
 
 
-def _choose_topic(path: Path, types: dict[str, str], topic: str | None) -> str:
-    usable = sorted(name for name, kind in types.items() if kind == _CLOUD) or sorted(
-        name for name, kind in types.items() if kind == _IMAGE and "depth" in name
+def choose_topic(path: Path, types: dict[str, str], topic: str | None) -> str:
+    """The topic asked for, or the only one of clouds or, without clouds, of depth images; types: topic to message
+    type."""
+    usable = sorted(name for name, kind in types.items() if kind == CLOUD) or sorted(
+        name for name, kind in types.items() if kind == IMAGE and "depth" in name
     )
     if topic is not None:
-        if types.get(topic) not in (_CLOUD, _IMAGE):
+        if types.get(topic) not in (CLOUD, IMAGE):
             raise ValueError(
                 f"bag {path} has no cloud or depth topic {topic!r}; it has {', '.join(sorted(types)) or 'none'}"
             )
@@ -74,26 +115,31 @@ def _choose_topic(path: Path, types: dict[str, str], topic: str | None) -> str:
     return usable[0]
 
 
-def _info_topic(path: Path, topic: str, types: dict[str, str]) -> str:
+def info_topic_of(path: Path, topic: str, types: dict[str, str]) -> str:
     """The CameraInfo topic beside an image topic, as image_transport places it."""
     wanted = topic.rsplit("/", 1)[0] + "/camera_info"
-    infos = [name for name, kind in types.items() if kind == _INFO]
+    infos = [name for name, kind in types.items() if kind == INFO]
     if wanted in infos or len(infos) == 1:
         return wanted if wanted in infos else infos[0]
     raise ValueError(f"bag {path} has no {wanted} for {topic}; record the camera's CameraInfo, too")
 
 
-def _time_s(message: Any, stamp_ns: int) -> float:
+def time_of(message: Any, stamp_ns: int) -> float:
+    """A message's stamp [s], or when it was recorded [ns] if it has none."""
     stamp = message.header.stamp
     return stamp.sec + 1e-9 * stamp.nanosec if stamp.sec or stamp.nanosec else 1e-9 * stamp_ns
 
 
-def _cloud_of(message: Any, kind: str, info: Any, pose: np.ndarray | None) -> Cloud | None:
-    if kind == _CLOUD:
-        points = points_of(message)
-        return cloud_from_points(points, pose)
+def cloud_of(message: Any, kind: str, info: Any, pose: np.ndarray | None) -> Cloud | None:
+    """The cloud of a PointCloud2 or a depth image; None for an image while its camera's description is missing.
+
+    Args:
+        kind: the message's type. info: CameraInfo, for images. pose: sensor to fixed frame, (4, 4).
+    """
+    if kind == CLOUD:
+        return cloud_from_points(points_of(message), pose)
     if info is None:
-        return None  # the camera has not said yet what it is
+        return None
     if message.encoding not in _DEPTH_ENCODINGS:
         raise ValueError(f"image encoding {message.encoding!r} is no depth; choose a topic with 16UC1 or 32FC1")
     item = np.dtype(_DEPTH_ENCODINGS[message.encoding]).newbyteorder(">" if message.is_bigendian else "<")
@@ -137,50 +183,4 @@ def _bytes(data: Any) -> memoryview:
     return memoryview(np.ascontiguousarray(data)).cast("B") if isinstance(data, np.ndarray) else memoryview(bytes(data))
 
 
-def rotation_of(quaternion: Any, what: str) -> np.ndarray:
-    """(3, 3) of a quaternion (x, y, z, w), of unit length within a percent."""
-    q = np.asarray(quaternion, dtype=np.float64)
-    length = float(np.linalg.norm(q))
-    if q.shape != (4,) or not abs(length - 1) < 0.01:
-        raise ValueError(f"{what} has the quaternion {q.tolist()}; give x, y, z, w of unit length")
-    x, y, z, w = q / length
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-
-
-class _TransformTree:
-    """The newest transform of every frame to its parent."""
-
-    def __init__(self) -> None:
-        self.parents: dict[str, tuple[str, np.ndarray]] = {}
-
-    def add(self, message: Any) -> None:
-        for entry in message.transforms:
-            matrix, t = np.eye(4), entry.transform
-            r = t.rotation
-            matrix[:3, :3] = rotation_of((r.x, r.y, r.z, r.w), f"transform of {entry.child_frame_id}")
-            matrix[:3, 3] = t.translation.x, t.translation.y, t.translation.z
-            self.parents[entry.child_frame_id.lstrip("/")] = (entry.header.frame_id.lstrip("/"), matrix)
-
-    def pose(self, frame: str, fixed: str) -> np.ndarray:
-        """(4, 4) from a frame to the fixed frame, up to their common ancestor and down again."""
-        up, down = self._to_root(frame.lstrip("/")), self._to_root(fixed.lstrip("/"))
-        for ancestor, matrix in up.items():
-            if ancestor in down:
-                return np.linalg.inv(down[ancestor]) @ matrix
-        known = ", ".join(sorted(self.parents)) or "none"
-        raise ValueError(f"the bag's transforms do not lead from {frame!r} to {fixed!r}; known frames: {known}")
-
-    def _to_root(self, frame: str) -> dict[str, np.ndarray]:
-        """Ancestors in order, each with the transform from `frame` to it."""
-        chain = {frame: np.eye(4)}
-        while frame in self.parents and self.parents[frame][0] not in chain:
-            parent, matrix = self.parents[frame]
-            chain[parent] = matrix @ chain[frame]
-            frame = parent
-        return chain
+_cloud_of, _time_s, _TransformTree = cloud_of, time_of, TransformTree  # their names until now

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from soft_estimator.geometry.grid import SignedDistanceGrid
-from soft_estimator.geometry.mesh_file import write_ply
-from soft_estimator.perception.frames import read_frames
-from soft_estimator.perception.objects import NothingFound, ObjectFinder, Why
-from soft_estimator.perception.pictures import draw_frame, write_png
-from soft_estimator.perception.rest_shape import count_active_cells
-from soft_estimator.perception.scan import ScannedBody, fuse_scan
 from soft_estimator.perception.settings import BoxSettings, FinderSettings, ScanSettings, TrackSettings
 from soft_estimator.schema import load, read_yaml
 
+# The rest is imported where it is used: it takes a second, and help and mistakes shall answer at once.
+if TYPE_CHECKING:
+    from soft_estimator.perception.scan import ScannedBody
+
 _SEEN, _GUESSED = (0xE8, 0x6B, 0x4D), (0x9A, 0xA2, 0xB1)
+
+
+_SCAN_EXAMPLES = """examples:
+  soft-estimator scan frames --out body.npz
+  soft-estimator scan scan.mcap --out body.npz --prior revolution --cells 6000
+  soft-estimator scan frames --out body.npz --json | jq .coverage"""
+
+_INSPECT_EXAMPLES = """exit code:
+  1  no object was found; the last line says why
+
+examples:
+  soft-estimator inspect cloud.ply --out inspect.png
+  soft-estimator inspect drop.mcap --frame 12 --crop -0.3 -0.3 0 0.3 0.3 0.5
+  soft-estimator inspect cloud.ply --json | jq .points"""
 
 
 def add_scan_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParser:  # type: ignore[type-arg]
     """Add `scan FRAMES|BAG --out body.npz`."""
     parser = subparsers.add_parser(
-        "scan", help="make a rest shape from static frames of an object on a table", description=run_scan.__doc__
+        "scan",
+        help="make a rest shape from static frames of an object on a table",
+        description=run_scan.__doc__,
+        epilog=_SCAN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_input(parser)
     parser.add_argument(
@@ -55,6 +71,8 @@ def add_inspect_parser(subparsers: argparse._SubParsersAction) -> argparse.Argum
         "inspect",
         help="show which points of a cloud are kept, which are removed, and why",
         description=run_inspect.__doc__,
+        epilog=_INSPECT_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_input(parser)
     parser.add_argument("--out", type=Path, default=Path("inspect.png"), help="picture to write (%(default)s)")
@@ -77,6 +95,7 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=float, nargs=3, default=None, metavar=("X", "Y", "Z"), help="a point on the object [m]"
     )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON on stdout, and nothing else")
 
 
 def _finder_settings(args: argparse.Namespace) -> FinderSettings:
@@ -93,6 +112,10 @@ def _finder_settings(args: argparse.Namespace) -> FinderSettings:
 
 def run_scan(args: argparse.Namespace) -> int:
     """Fuse static frames into a closed body and write it with a preview mesh."""
+    from soft_estimator.perception.frames import read_frames
+    from soft_estimator.perception.rest_shape import count_active_cells
+    from soft_estimator.perception.scan import fuse_scan
+
     try:
         symmetric = args.prior in ("revolution", "half-turn", "mirror")
         settings = ScanSettings(
@@ -105,10 +128,17 @@ def run_scan(args: argparse.Namespace) -> int:
         body = fuse_scan([f.cloud for f in frames], settings, _finder_settings(args), [f.mask for f in frames])
         write_body(args.out, body)
     except ValueError as error:
-        print(f"soft-estimator scan: {error}", file=sys.stderr)
+        print(f"soft-estimator: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     size = " x ".join(f"{side:.3f}" for side in np.ptp(body.vertices_m, axis=0))
     cells, edge_mm = count_active_cells(body.grid), 1e3 * body.grid.spacing_m
+    if args.json:
+        print(json.dumps({
+            "file": str(args.out), "frames": body.frames, "size_m": np.ptp(body.vertices_m, axis=0).tolist(),
+            "volume_m3": float(body.volume_m3), "coverage": float(body.coverage), "cells": cells,
+            "spacing_m": body.grid.spacing_m, "notes": list(body.notes),
+        }))  # fmt: skip
+        return 0
     print(f"{args.out}: {body.frames} frames, {size} m, {1e6 * body.volume_m3:.1f} cm³")
     print(f"  {body.coverage:.0%} of the surface was seen; {cells} cells of {edge_mm:.1f} mm")
     for note in body.notes:
@@ -118,6 +148,10 @@ def run_scan(args: argparse.Namespace) -> int:
 
 def run_inspect(args: argparse.Namespace) -> int:
     """Draw what was kept of a frame and what was removed, and why; earlier frames are followed through."""
+    from soft_estimator.perception.frames import read_frames
+    from soft_estimator.perception.objects import NothingFound, ObjectFinder, Why
+    from soft_estimator.perception.pictures import draw_frame, write_png
+
     try:
         finder, last = ObjectFinder(_finder_settings(args)), None
         for frame in islice(read_frames(args.frames_path, args.topic, args.fixed_frame), args.frame + 1):
@@ -127,11 +161,21 @@ def run_inspect(args: argparse.Namespace) -> int:
         frame, result = last
         write_png(args.out, draw_frame(frame.cloud, result))
     except ValueError as error:
-        print(f"soft-estimator inspect: {error}", file=sys.stderr)
+        print(f"soft-estimator: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    counts = {Why(code).name.lower(): int(n) for code, n in zip(*np.unique(result.why, return_counts=True))}
+    if args.json:
+        plane, found = result.plane, not isinstance(result, NothingFound)
+        print(json.dumps({
+            "file": str(args.out), "frame": frame.name, "time_s": frame.time_s, "points": int(frame.cloud.size),
+            "counts": counts, "found": found,
+            "notes": [result.reason] if isinstance(result, NothingFound) else list(result.notes),
+            "plane": None if plane is None else {"normal": list(map(float, plane.normal)), "offset_m": plane.offset_m},
+        }))  # fmt: skip
+        return 0 if found else 1
     print(f"{args.out}: {frame.name} at {frame.time_s:.3f} s, {frame.cloud.size} points")
-    for code, count in zip(*np.unique(result.why, return_counts=True)):
-        print(f"  {Why(code).name.lower().replace('_', ' '):14s} {count}")
+    for name, count in counts.items():
+        print(f"  {name.replace('_', ' '):14s} {count}")
     if result.plane is not None:
         n, d = result.plane.normal, result.plane.offset_m
         print(f"  plane {n[0]:+.4f} x {n[1]:+.4f} y {n[2]:+.4f} z {d:+.4f} m = 0")
@@ -146,23 +190,11 @@ def run_inspect(args: argparse.Namespace) -> int:
 def write_body(path: str | Path, body: ScannedBody) -> None:
     """Write a scanned body as .npz, and its preview mesh as .ply beside it: seen surface coral, guessed surface
     grey."""
-    path = Path(path)
-    if path.suffix != ".npz":
-        raise ValueError(f"body file {path} must end in .npz")
+    from soft_estimator.geometry import body_file
+    from soft_estimator.geometry.mesh_file import write_ply
+
     names = ("vertices_m", "faces", "seen", "coverage", "volume_m3", "rotation", "translation_m", "voxel_m")
     content: dict[str, Any] = {name: getattr(body, name) for name in names}
-    grid: dict[str, Any] = {"phi_m": body.grid.phi_m, "origin_m": body.grid.origin_m, "spacing_m": body.grid.spacing_m}
-    np.savez_compressed(path, **grid, **content, notes=np.array(body.notes, dtype=str))
+    body_file.write_body(path, body.grid, **content, notes=np.array(body.notes, dtype=str))
     colours = np.where(body.seen[:, None], _SEEN, _GUESSED).astype(np.uint8)
-    write_ply(path.with_suffix(".ply"), body.vertices_m, body.faces, colours)
-
-
-def read_body(path: str | Path) -> SignedDistanceGrid:
-    """The signed distance grid of a body file."""
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return SignedDistanceGrid(data["phi_m"], data["origin_m"], float(data["spacing_m"]))
-    except (OSError, KeyError, EOFError) as error:
-        raise ValueError(
-            f"body file {path} cannot be read ({' '.join(str(error).split())}); write it with scan"
-        ) from error
+    write_ply(Path(path).with_suffix(".ply"), body.vertices_m, body.faces, colours)

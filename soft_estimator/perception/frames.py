@@ -23,6 +23,7 @@ import numpy as np
 from soft_estimator.perception.bags import BAG_ENDINGS, is_bag, read_bag
 from soft_estimator.perception.cloud import Cloud, Intrinsics, cloud_from_depth, cloud_from_points
 from soft_estimator.perception.point_files import POINT_ENDINGS, read_points
+from soft_estimator.perception.transforms import rotation_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ def read_frames(path: str | Path, topic: str | None = None, fixed_frame: str | N
     Args:
         path: a folder with stamps.csv, a point file, or a bag (a folder with metadata.yaml, .mcap or .db3).
         topic: which topic of a bag; needed only if it has several.
-        fixed_frame: frame of a bag's transform tree to give points in; the sensor's own frame if left out.
+        fixed_frame: frame of a bag's transform tree to give points in; the root above the sensor if left out.
     """
     path = Path(path)
     if not path.exists():
@@ -177,8 +178,6 @@ def _pose(values: list[float], folder: Path) -> np.ndarray:
 
 def pose_matrix(position_m: list[float], quaternion: list[float], what: str) -> np.ndarray:
     """(4, 4) from a position [m] and a quaternion (x, y, z, w)."""
-    from soft_estimator.perception.bags import rotation_of
-
     matrix = np.eye(4)
     matrix[:3, :3], matrix[:3, 3] = rotation_of(quaternion, what), position_m
     return matrix

@@ -21,6 +21,7 @@ class View:
     Attributes:
         depth_m: smoothed, (h, w) [m], 0 where nothing is known.
         surface: pixels whose depth is surface of the object or its support, (h, w) bool.
+        body: those of the object alone, (h, w) bool.
         cosine: incidence, (h, w).
         lens: the camera.
         rotation, translation_m: camera frame to fixed frame; a mirrored view's rotation has determinant -1.
@@ -28,10 +29,15 @@ class View:
 
     depth_m: np.ndarray
     surface: np.ndarray
+    body: np.ndarray
     cosine: np.ndarray
     lens: Intrinsics
     rotation: np.ndarray
     translation_m: np.ndarray
+
+    def of_body(self) -> View:
+        """The same image, whose only surface is the object's."""
+        return replace(self, surface=self.body)
 
     def seen_from(self, rotation: np.ndarray, shift_m: np.ndarray) -> View:
         """The same image taken by a camera moved with x ↦ rotation · x + shift (a symmetry of the scene)."""
@@ -69,20 +75,24 @@ class Field:
         return self.origin_m[2] + self.spacing_m * np.arange(self.total.shape[2])
 
 
-def make_view(cloud: Cloud, surface: np.ndarray, ignored: np.ndarray, noise: NoiseSettings, smooth_px: int) -> View:
-    """A view from a cloud; surface and ignored are masks of its shape. Ignored pixels are as if not measured."""
+def make_view(
+    cloud: Cloud, body: np.ndarray, support: np.ndarray, ignored: np.ndarray, noise: NoiseSettings, smooth_px: int
+) -> View:
+    """A view from a cloud; body, support and ignored are masks of its shape. Ignored pixels are as if not measured."""
     depth, lens, index = depth_image_of(cloud)
-    surface_image, keep = np.zeros(depth.shape, dtype=bool), depth > 0
-    surface_image[keep] = surface.ravel()[index[keep]]
+    keep = depth > 0
+    images = np.zeros((2, *depth.shape), dtype=bool)
+    images[0, keep], images[1, keep] = body.ravel()[index[keep]], (body | support).ravel()[index[keep]]
     depth[keep] = np.where(ignored.ravel()[index[keep]], 0.0, depth[keep])
     law = np.array([noise.floor_m, noise.per_m])
     smooth = np.empty_like(depth)
     smooth_depth(depth, law, 1.0 / lens.fx_px, _EDGE_SLOPE, 3.0, smooth_px, smooth)
     filled = (smooth > 0) & (depth == 0)
-    surface_image[filled] = uniform_filter(surface_image.astype(np.float32), 3)[filled] > 0.5
+    for image in images:
+        image[filled] = uniform_filter(image.astype(np.float32), 3)[filled] > 0.5
     cosine = np.empty_like(depth)
     incidence(smooth, np.array([lens.fx_px, lens.fy_px, lens.cx_px, lens.cy_px]), max(1, smooth_px), cosine)
-    return View(smooth, surface_image, cosine, lens, cloud.rotation, cloud.sensor_m)
+    return View(smooth, images[1], images[0], cosine, lens, cloud.rotation, cloud.sensor_m)
 
 
 def fuse(

@@ -8,11 +8,12 @@ from enum import IntEnum
 import numpy as np
 
 from soft_estimator.backends.cpu.cloud import find_flying, sort_out, split_by_plane, thin_to_voxels
-from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels
+from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels, join_split
+from soft_estimator.backends.cpu.flying import regain_steep
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.plane import NoPlane, PlaneFit, fit_support_plane
 from soft_estimator.perception.settings import ColourSettings, FinderSettings
-from soft_estimator.perception.track import Track, choose_pieces
+from soft_estimator.perception.track import Track, choose_pieces, specks_beside
 
 
 class Why(IntEnum):
@@ -112,11 +113,13 @@ class ObjectFinder:
         why[(label >= 0) & choice.small[label]] = Why.SPECK
         why[(label >= 0) & ~choice.small[label]] = Why.OTHER_PIECE
         why[choice.beyond] = Why.BEYOND_TRACK
-        why[choice.chosen] = Why.KEPT
         if len(choice.chosen) == 0:
             return NothingFound(choice.reason, self.plane, why.reshape(shape))
-        thinned, spread, voxel = self._thinned(points[choice.chosen], std[choice.chosen])
-        result = (thinned, spread, voxel, self.plane, why.reshape(shape), len(choice.chosen))
+        beside = specks_beside(points, label, choice, self.settings.least_friends + 2, self.settings.track.speck_gap_m)
+        chosen = np.concatenate([choice.chosen, beside])
+        why[chosen] = Why.KEPT
+        thinned, spread, voxel = self._thinned(points[chosen], std[chosen])
+        result = (thinned, spread, voxel, self.plane, why.reshape(shape), len(chosen))
         return ObjectPoints(*result, (*notes, *choice.notes))
 
     def forget(self) -> None:
@@ -146,8 +149,11 @@ class ObjectFinder:
             view = (cloud.sensor_m, cloud.axis, cloud.pixel_pitch, float(np.tan(s.edge_incidence_rad)), s.edge_sigmas)
             flying = np.empty(len(points), dtype=np.bool_)
             find_flying(points, width, height, why, std, *view, s.least_friends, flying)
+            steep, limit = np.empty(len(points)), float(np.tan(s.steepest_incidence_rad))
+            oblique = (*view[:3], s.noise.lateral_px, limit, s.edge_sigmas, s.least_friends + 2)
+            regain_steep(points, width, height, why, flying, std, *oblique, steep)
             why[flying] = Why.FLYING
-            return label, cluster_image(points, width, height, why == 0, std, *view, label)
+            return label, cluster_image(points, width, height, why == 0, std, *view, steep, label)
         used = np.flatnonzero(why == 0)
         chosen = np.ascontiguousarray(points[used])
         found = np.empty(len(used), dtype=np.int64)
@@ -168,6 +174,7 @@ class ObjectFinder:
         table = _table_size(len(points))
         while True:
             mean, spread, count = thin_to_voxels(points, std, low, voxel, table)
+            mean, spread, count = join_split(mean, spread, count, low, voxel, _table_size(len(mean)))
             if len(mean) <= s.point_budget:
                 break
             # a surface fills voxels as 1/h²; a little more, so that the next try fits

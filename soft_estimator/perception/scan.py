@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import ndimage
@@ -29,8 +29,8 @@ class ScannedBody:
     Attributes:
         grid: signed distance with about the wanted number of cells.
         vertices_m, faces: preview mesh, (nv, 3) [m] and (nf, 3), outward.
-        seen: which of its vertices a camera really saw, (nv,) bool.
-        coverage: share of the surface's area that was really seen.
+        seen: which of its vertices a camera surely saw, (nv,) bool.
+        coverage: share of the surface's area that was really seen, its rim included.
         volume_m3: enclosed volume [m³].
         rotation, translation_m: body frame to fixed frame, (3, 3) and (3,) [m]: where it stood in the scan.
         voxel_m: voxel of the fusion [m].
@@ -87,12 +87,13 @@ def fuse_scan(
         low, high = low - reach, high + reach
     real = fuse(views, frame, low, high, voxel, *budget)
     fused = fuse([*views, *copies], frame, low, high, voxel, *budget) if copies else real
+    seen = fuse([view.of_body() for view in views], frame, low, high, voxel, *budget)
     unknown = np.array(-truncation)
     if settings.prior == "extrusion":
         unknown = np.where(_columns(real, frames, frame)[:, :, None], -truncation, truncation)
     elif settings.prior == "poisson":
         unknown = np.clip(poisson_distance_m(real, views, frame, plane is not None), -truncation, truncation)
-    return _finish(real, fused, unknown, plane is not None, frame, settings, len(frames), notes)
+    return _finish(seen, fused, unknown, plane is not None, frame, settings, len(frames), notes)
 
 
 def _find_in_frames(
@@ -102,7 +103,9 @@ def _find_in_frames(
     notes: list[str] = []
     last = "there are no frames"
     masks = iter(masks) if masks is not None else None
-    search = ObjectFinder(finder)
+    # Pixels at grazing incidence complete the object in a single frame. In a field, where each stands for the space
+    # before and behind it, they do more harm than good.
+    search = ObjectFinder(replace(finder, steepest_incidence_rad=0.0))
     for index, cloud in enumerate(clouds):
         if frames and not np.allclose(frames[-1][0].rotation, cloud.rotation):
             search.forget()  # another pose sees another side: the piece's size does not carry over
@@ -162,9 +165,9 @@ def _resolution(
 
 
 def _view(cloud: Cloud, found: ObjectPoints, finder: FinderSettings, smooth_px: int) -> View:
-    surface = (found.why == Why.KEPT) | (found.why == Why.PLANE)
+    body, support = found.why == Why.KEPT, found.why == Why.PLANE
     ignored = (found.why == Why.FLYING) | (found.why == Why.SPECK) | (found.why == Why.NOT_MEASURED)
-    return make_view(cloud, surface, ignored, finder.noise, smooth_px)
+    return make_view(cloud, body, support, ignored, finder.noise, smooth_px)
 
 
 def _symmetric_views(views: list[View], frame: Frame, motions: list[Frame]) -> list[View]:
@@ -195,7 +198,7 @@ def _columns(field: Field, frames: list[tuple[Cloud, ObjectPoints]], frame: Fram
 
 
 def _finish(
-    real: Field,
+    seen_by: Field,
     fused: Field,
     unknown: np.ndarray,
     stands: bool,
@@ -207,6 +210,9 @@ def _finish(
     distance = fused.distance_m
     phi = np.where(np.isnan(distance), unknown, distance)
     if stands:
+        # What shows the support and nothing of the body is outside: the support's noise would leave a film on it else.
+        bare = (fused.weight > 0) & (seen_by.weight == 0) & (np.abs(fused.heights_m()) < fused.truncation_m)
+        phi = np.where(bare, np.maximum(phi, 0.5 * fused.spacing_m), phi)
         phi = np.maximum(phi, -fused.heights_m())
     phi = _without_fins(phi, fused)
     phi = _one_piece(phi, fused.truncation_m)
@@ -214,9 +220,11 @@ def _finish(
     surface = extract_surface(rough)
     vertices = surface.positions_m(rough.node_positions_m())
     grid = grid_with_cells(vertices, surface.faces, settings.target_cells)
-    seen = _seen(real, surface.node_a, surface.node_b) & ~(stands & (vertices[:, 2] < 0.5 * fused.spacing_m))
+    seen, probably = _seen(seen_by, surface.node_a, surface.node_b, surface.faces)
+    above = (vertices[:, 2] >= 0.5 * fused.spacing_m) | (not stands)
     areas = vertex_areas_m2(vertices, surface.faces)
-    coverage = float(np.sum(areas[seen])) / float(np.sum(areas))
+    coverage = float(np.sum(areas[probably & above])) / float(np.sum(areas))
+    seen &= above
     volume = mesh_volume_m3(vertices, surface.faces)
     if settings.prior == "none" and coverage < 0.6:
         notes.append(
@@ -253,7 +261,20 @@ def _one_piece(phi: np.ndarray, truncation: float) -> np.ndarray:
     return phi
 
 
-def _seen(real: Field, node_a: np.ndarray, node_b: np.ndarray) -> np.ndarray:
-    """Which surface vertices lie where a real view measured the surface."""
-    near = (real.weight > 0) & (np.abs(real.total) <= 1.5 * real.spacing_m * real.weight)
-    return near.ravel()[node_a] | near.ravel()[node_b]
+def _seen(body: Field, node_a: np.ndarray, node_b: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which surface vertices, each on an edge between two nodes, a view surely measured, and which probably.
+
+    A node is near if it was measured no farther from the body's surface than a voxel. Where both nodes of an edge are,
+    the surface surely crosses it; where only one is, it may be the rim of what was seen, or lead to another surface or
+    to none. Noise breaks this here and there, so a vertex and its neighbours vote.
+    """
+    near = ((body.weight > 0) & (np.abs(body.total) <= body.spacing_m * body.weight)).ravel()
+    surely = _voted(near[node_a] & near[node_b], faces, 0.4)
+    return surely, surely | _voted(near[node_a] | near[node_b], faces, 0.5)
+
+
+def _voted(alone: np.ndarray, faces: np.ndarray, share: float) -> np.ndarray:
+    """Vertices for which more than this share of themselves and their neighbours are in `alone`."""
+    pairs = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])  # closed: each edge both ways
+    votes = alone + np.bincount(pairs[:, 0], weights=alone[pairs[:, 1]], minlength=len(alone))
+    return votes > share * (1 + np.bincount(pairs[:, 0], minlength=len(alone)))

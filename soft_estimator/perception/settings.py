@@ -25,6 +25,9 @@ class NoiseSettings(Section):
 
     floor_m: float = quantity(0.0005, unit="m", low=0, low_open=True, doc="a, the noise that does not depend on depth")
     per_m: float = quantity(0.0025, unit="1/m", low=0, doc="b, the growth with the square of depth")
+    lateral_px: float = quantity(
+        0.3, low=0, doc="standard deviation of where in the image a pixel really looks, in pixels"
+    )
     shared_px: float = quantity(
         1.0,
         low=1,
@@ -71,6 +74,9 @@ class TrackSettings(Section):
         low=0,
         doc="pieces nearer to each other are one object in the first frame: it hides part of itself",
     )
+    speck_gap_m: float = quantity(
+        0.015, unit="m", low=0, doc="pieces of few points this near to the object are its own, cut off by lost pixels"
+    )
     rival_share: float = quantity(
         0.4, low=0, high=1, low_open=True, doc="a second piece with this share of the largest one's points is a rival"
     )
@@ -113,6 +119,14 @@ class FinderSettings(Section):
         low=0,
         high=1.56,
         doc="steepest incidence of a surface; a steeper step between pixels is an edge",
+    )
+    steepest_incidence_rad: float = quantity(
+        1.46,
+        unit="rad",
+        low=0,
+        high=1.56,
+        doc="steepest incidence at which a pixel that looks like an edge is kept: if its neighbours lie on a plane "
+        "with it",
     )
     edge_sigmas: float = quantity(3.0, low=0, doc="standard deviations a step must exceed beyond that to be an edge")
     least_friends: int = quantity(3, low=0, high=8, doc="neighbours on the same surface below which a pixel is flying")

@@ -202,6 +202,26 @@ def _follow(
     return Choice(chosen, beyond, small, Track(new_low, new_high, velocity, count, now), "", tuple(notes))
 
 
+def specks_beside(points: np.ndarray, label: np.ndarray, choice: Choice, least: int, gap_m: float) -> np.ndarray:
+    """Points of small pieces, of at least `least` points, with a point within gap_m [m] of the chosen ones.
+
+    Lost pixels and the object's own parts before it cut such pieces off, where it is seen obliquely above all.
+    """
+    member = np.flatnonzero(label >= 0)
+    member = member[choice.small[label[member]]]
+    member = member[np.bincount(label[member], minlength=len(choice.small))[label[member]] >= least]
+    if len(member) == 0 or len(choice.chosen) == 0 or gap_m <= 0:
+        return _NONE
+    own = points[choice.chosen]
+    near = ((points[member] > own.min(axis=0) - gap_m) & (points[member] < own.max(axis=0) + gap_m)).all(axis=1)
+    piece = label[member]
+    member = member[np.isin(piece, piece[near])]
+    if len(member) == 0:
+        return _NONE
+    close = np.isfinite(cKDTree(own).query(points[member], distance_upper_bound=gap_m)[0])
+    return member[np.isin(label[member], label[member][close])]
+
+
 def _no_object(size: np.ndarray, settings: FinderSettings) -> str:
     largest = int(size.max()) if size.size else 0
     return (

@@ -10,8 +10,9 @@ import pytest
 from perception_scenes import camera_at, make_body, scan_views, shoot, table
 from PIL import Image
 
+from soft_estimator.geometry.body_file import read_body
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3
-from soft_estimator.perception.commands import add_inspect_parser, add_scan_parser, read_body
+from soft_estimator.perception.commands import add_inspect_parser, add_scan_parser
 from soft_estimator.perception.frames import write_frames
 from soft_estimator.perception.objects import Why
 from soft_estimator.perception.pictures import COLOURS

@@ -162,7 +162,10 @@ def test_bags_give_clouds_in_the_fixed_frame(tmp_path: Path, plugin: str) -> Non
     np.testing.assert_allclose(frame.cloud.points_m, a_cloud().points_m, atol=1e-6)
     (image,) = read_frames(tmp_path / "bag", topic="/cam/depth/image", fixed_frame="world")
     np.testing.assert_allclose(image.cloud.points_m, a_cloud().points_m, atol=2e-3)  # whole millimetres
-    (own,) = read_frames(next(p for p in (tmp_path / "bag").iterdir() if p.suffix in (".mcap", ".db3")))
+    (root,) = read_frames(tmp_path / "bag")  # by default the farthest frame the transforms lead to
+    np.testing.assert_array_equal(root.cloud.points_m, frame.cloud.points_m)
+    storage = next(p for p in (tmp_path / "bag").iterdir() if p.suffix in (".mcap", ".db3"))
+    (own,) = read_frames(storage, fixed_frame="camera")
     np.testing.assert_allclose(own.cloud.points_m, cloud_from_depth(DEPTH, LENS).points_m, atol=1e-6)
 
 

@@ -9,8 +9,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from soft_estimator.backends.cpu.align import align, distances
-from soft_estimator.backends.cpu.cloud import thin_to_voxels
-from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels
+from soft_estimator.backends.cpu.cloud import find_flying, thin_to_voxels
+from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels, join_split
+from soft_estimator.backends.cpu.flying import regain_steep
 from soft_estimator.backends.cpu.tsdf import incidence, integrate, smooth_depth
 from soft_estimator.geometry.shapes import Box, sample
 
@@ -27,6 +28,21 @@ def test_thinning_gives_the_mean_of_every_occupied_voxel() -> None:
     for axis in range(3):
         np.testing.assert_allclose(mean[:, axis], np.bincount(rank, points[:, axis]) / count, atol=1e-14)
     np.testing.assert_allclose(spread, np.bincount(rank, std) / count, atol=1e-14)
+
+
+def test_a_surface_split_by_a_voxel_face_becomes_one_layer() -> None:
+    # noise of 0.02 about z = 0.5, a face of voxels of 0.25: two means per column, which together are that of the column
+    rng = np.random.default_rng(12)
+    points = np.column_stack([rng.uniform(0.05, 0.2, (4000, 2)), rng.normal(0.5, 0.02, 4000)])
+    points[:, :2] += 0.25 * rng.integers(0, 6, (4000, 2))
+    means = thin_to_voxels(points, np.ones(4000), np.zeros(3), 0.25, 1 << 13)
+    assert len(means[0]) == 72
+    mean, std, count = join_split(*means, np.zeros(3), 0.25, 1 << 8)
+    assert len(mean) == 36 and count.sum() == 4000 and (std == 1).all()
+    for own, k in zip(mean, count):
+        column = (np.floor(points[:, :2] / 0.25) == np.floor(own[:2] / 0.25)).all(axis=1)
+        assert column.sum() == k
+        np.testing.assert_allclose(own, points[column].mean(axis=0), rtol=1e-12)
 
 
 def test_voxel_pieces_are_the_components_of_touching_voxels() -> None:
@@ -50,10 +66,36 @@ def test_image_pieces_are_parted_by_depth_steps_and_bridge_lost_pixels() -> None
     used[:, 7] = False  # one lost column does not part the left half
     label = np.empty(600, dtype=np.int64)
     view = (np.zeros(3), np.array([0.0, 0.0, 1.0]), 0.002, 3.7, 3.0)
-    assert cluster_image(points, 30, 20, used.ravel(), np.full(600, 0.001), *view, label) == 2
+    assert cluster_image(points, 30, 20, used.ravel(), np.full(600, 0.001), *view, np.zeros(600), label) == 2
     image = label.reshape(20, 30)
     assert (image[:, :7] == 0).all() and (image[:, 8:15] == 0).all() and (image[:, 15:] == 1).all()
     assert (image[:, 7] == -1).all()
+
+
+def test_pixels_of_a_steep_plane_are_taken_back_and_strays_are_not() -> None:
+    # 1/z linear in the column, rising by four times the noise per pixel, so most pixels lack friends where six in ten
+    # are lost. On the plane the neighbours foretell each exactly; a stray 50 noises off it does not fit.
+    rng = np.random.default_rng(11)
+    v, u = np.mgrid[0:24, 0:20]
+    depth = 1 / (1.0 - 0.012 * u)
+    stray = np.zeros(depth.shape, dtype=bool)
+    stray[[5, 12, 18], [6, 10, 14]] = True
+    depth[stray] += 0.15
+    points = np.stack([0.002 * u * depth, 0.002 * v * depth, depth], axis=-1).reshape(-1, 3)
+    lost = (rng.random(depth.shape) < 0.6) & ~stray
+    why = lost.astype(np.uint8).ravel()
+    std, sight = np.full(points.shape[0], 0.003), (np.zeros(3), np.array([0.0, 0.0, 1.0]), 0.002)
+    flying, steep = np.empty(len(points), dtype=bool), np.empty(len(points))
+    find_flying(points, 20, 24, why, std, *sight, 1.0, 1.0, 3, flying)
+    lonely = flying.copy()
+    assert lonely.sum() > 50  # the strict filter throws away much of the plane
+    regain_steep(points, 20, 24, why, flying, std, *sight, 0.0, np.tan(1.5), 3.0, 5, steep)
+    assert flying[stray.ravel()].all() and (steep[flying] == 0).all()
+    inner = ((u > 2) & (u < 17) & (v > 2) & (v < 21)).ravel() & lonely & ~stray.ravel()
+    assert flying[inner].mean() < 0.05  # the rest has too few neighbours
+    back = lonely & ~flying
+    rise = 0.012 * (depth * depth).ravel()  # |d(1/z)/du| z² [m per px]
+    np.testing.assert_allclose(steep[back], rise[back], rtol=0.1)  # the best pair's plane, through points within noise
 
 
 def test_smoothing_leaves_a_slanted_plane_alone_and_does_not_cross_edges() -> None:

@@ -168,15 +168,17 @@ def test_without_a_support_plane_the_object_hangs_free() -> None:
     assert any("min_share" in note for note in found_in(shot, hint).notes)
 
 
-def test_noise_of_thinned_points_is_that_of_a_mean(box_shot: Shot) -> None:
+@pytest.mark.parametrize("budget", [350, 450, 600, 800])
+def test_noise_of_thinned_points_is_that_of_a_mean(box_shot: Shot, budget: int) -> None:
     # std of a mean of k pixels is std / √k; the box's top is a plane at z = 0.1, so the scatter across it is known:
     # |n·axis-scaled ray| std. The measured ratio has a standard error of 1/√(2 n) = 4 %; flat pixels make it exact.
-    found = found_in(box_shot, FinderSettings(point_budget=600))
+    # The budgets give voxels of different size, with their faces at different heights about the plane.
+    found = found_in(box_shot, FinderSettings(point_budget=budget))
     top = (found.points_m[:, 2] > 0.092) & (np.abs(found.points_m[:, :2]) < 0.04).all(axis=1)
     ray = found.points_m[top] - box_shot.camera.position_m
     across = np.abs(ray[:, 2] / (ray @ box_shot.camera.rotation[:, 2])) * found.std_m[top]
     ratio = (found.points_m[top, 2] - 0.1) / across
-    assert top.sum() > 50
+    assert top.sum() > 30
     assert 0.8 < np.sqrt(np.mean(ratio**2)) < 1.45  # quantisation and lateral jitter add up to a third
 
 

@@ -58,13 +58,14 @@ def cluster_image(
     pitch: float,
     slope: float,
     sigmas: float,
+    steep: np.ndarray,
     label: np.ndarray,
 ) -> int:
     """Pieces of an organised cloud; the number of pieces.
 
     Two used pixels up to two apart in the image belong together when their depths differ by less than noise (sigmas ·
-    √2 std)
-    and a steep surface (slope · their distance) explain. Reaching over two pixels bridges single lost ones.
+    √2 std) and a steep surface (slope · their distance) explain. Reaching over two pixels bridges single lost ones.
+    steep: (n,) [m], the rise of depth per pixel of a surface known to be steeper, 0 elsewhere.
     """
     parent = np.arange(points.shape[0])
     for v in range(height):
@@ -83,8 +84,10 @@ def cluster_image(
                     if v2 < 0 or u2 < 0 or u2 >= width:
                         continue
                     j = v2 * width + u2
-                    far = float(max(abs(dv), abs(du)))
-                    if used[j] and abs(_depth(points, j, sensor, axis) - depth) < reach + step * far:
+                    if not used[j]:
+                        continue
+                    far = max(step, steep[i], steep[j]) * float(max(abs(dv), abs(du)))
+                    if abs(_depth(points, j, sensor, axis) - depth) < reach + far:
                         _join(parent, i, j)
     return _number(parent, used, label)
 
@@ -184,3 +187,41 @@ def _typical(around: np.ndarray, count: np.ndarray) -> float:
         if passed >= half:
             return float(around[k])
     return 0.0
+
+
+@njit(cache=True)
+def join_split(
+    mean: np.ndarray, std: np.ndarray, count: np.ndarray, origin: np.ndarray, voxel: float, table_size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Voxel means (n, 3) [m], stds (n,) [m] and counts (n,) with means of touching voxels nearer than half a voxel made
+    one.
+
+    A face of the lattice that runs along a surface splits its noise into a layer of points above it and one below, each
+    farther off than the noise of a mean.
+    """
+    slots = np.full(table_size, -1, dtype=np.int64)
+    keys = np.floor((mean - origin) / voxel).astype(np.int64)
+    for k in range(mean.shape[0]):
+        slots[_find(slots, keys, keys[k, 0], keys[k, 1], keys[k, 2])] = k
+    alive = np.ones(mean.shape[0], dtype=np.bool_)
+    for k in range(mean.shape[0]):
+        for side in range(6):
+            step = 1 if side < 3 else -1
+            a = keys[k, 0] + (step if side % 3 == 0 else 0)
+            b = keys[k, 1] + (step if side % 3 == 1 else 0)
+            c = keys[k, 2] + (step if side % 3 == 2 else 0)
+            j = slots[_find(slots, keys, a, b, c)]
+            if j < 0 or not alive[k] or not alive[j]:
+                continue
+            gap = 0.0
+            for axis in range(3):
+                gap += (mean[k, axis] - mean[j, axis]) ** 2
+            if gap >= 0.25 * voxel * voxel:
+                continue
+            share = count[j] / (count[j] + count[k])
+            for axis in range(3):
+                mean[k, axis] += share * (mean[j, axis] - mean[k, axis])
+            std[k] += share * (std[j] - std[k])
+            count[k] += count[j]
+            alive[j] = False
+    return mean[alive], std[alive], count[alive]

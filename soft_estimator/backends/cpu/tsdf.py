@@ -157,6 +157,9 @@ def integrate(
                     free[i, j, k] += 1
                 elif surface[v, u] and cosine[v, u] > 0.0 and abs(distance) < truncation:
                     std = noise[0] + noise[1] * d * d
-                    w = c * c / (std * std)
+                    # Behind the surface a view knows nothing: beyond an edge there may be air, which others see. So it
+                    # says less and less there, from a voxel on.
+                    fade = min(1.0, (truncation + distance) / (0.6 * truncation))
+                    w = fade * c * c / (std * std)
                     total[i, j, k] += w * distance
                     weight[i, j, k] += w

@@ -1,6 +1,6 @@
 """What perception reaches on simulated D435-like frames, with fixed seeds, and how fast it is beside stock Open3D.
 
-python benchmark/perception.py [--json FILE] [--only points,track,scan,pose,speed,large] [--trials 50]
+python benchmark/bench_perception.py [--json FILE] [--only points,track,scan,pose,speed,large] [--trials 50]
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def bench_points() -> Rows:
                 continue
             judged.append(judge_points(body, shot, found))
         worst = {key: max(j[key] for j in judged) for key in ("plane_deg", "plane_mm", "outliers")}
-        least = {key: min(j[key] for j in judged) for key in ("kept", "covered", "covered_80")}
+        least = {key: min(j[key] for j in judged) for key in ("kept", "covered", "covered_80", "coverable")}
         rows.append({"body": name, "views": len(judged), **worst, **least})
     return rows
 
