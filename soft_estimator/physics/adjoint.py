@@ -50,9 +50,14 @@ class Adjoint:
         """Derivatives by the state before a step, given those by the state after it."""
         if not after.calmed:
             return self._step_back(before, after, bar)
-        whole, self.simulation = self.simulation, self.simulation.calmed()
+        whole, self.simulation = self.simulation, self.simulation.calmed(after.calmed)
+        states = [before]
+        for _ in range(after.calmed - 1):
+            states.append(self.simulation.step_once(states[-1])[0])
         try:
-            return self._step_back(before, after, bar)
+            for start, end in zip(states[::-1], [after, *states[:0:-1]]):
+                bar, report = self._step_back(start, end, bar)
+            return bar, report
         finally:
             self.simulation = whole
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from soft_estimator.geometry.cut_cells import CutCells, cut, snap
 from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid, correct_curvature
 from soft_estimator.geometry.surface import EmbeddedSurface, extract_surface, vertex_areas_m2
+from soft_estimator.physics.contact import ContactPoints, bind_contact_points
 
 # The 27 neighbours of a node, itself at place 13.
 NEIGHBOUR_OFFSETS = np.array([(i, j, k) for i in (-1, 0, 1) for j in (-1, 0, 1) for k in (-1, 0, 1)], dtype=np.int64)
@@ -21,8 +23,6 @@ class SurfacePoints:
     Attributes:
         node_a, node_b: active nodes, shape (V,), int32. weight_b: (V,), outside 0-1 where a vertex is extrapolated.
         area_m2: area each vertex stands for at rest, (V,). faces: (F, 3), counter-clockwise seen from outside.
-        node_start, node_points: the vertices of node i are node_points[node_start[i]:node_start[i + 1]].
-        slot_of_pair: place of the matrix blocks (a, b) and (b, a), (V, 2).
     """
 
     node_a: np.ndarray
@@ -30,9 +30,6 @@ class SurfacePoints:
     weight_b: np.ndarray
     area_m2: np.ndarray
     faces: np.ndarray
-    node_start: np.ndarray
-    node_points: np.ndarray
-    slot_of_pair: np.ndarray
 
     def interpolate(self, nodal: np.ndarray) -> np.ndarray:
         """Nodal values (N, ...) carried to the vertices, (V, ...)."""
@@ -53,7 +50,7 @@ class Body:
         row_start, column, slot: block-sparse pattern: row i holds column[row_start[i]:row_start[i+1]]; slot (N, 27)
         is the
             place of each neighbour, -1 for none.
-        surface: the embedded surface.
+        surface: the embedded surface. contact_points: where the surface feels the contact plane.
     """
 
     grid: SignedDistanceGrid
@@ -68,6 +65,7 @@ class Body:
     column: np.ndarray
     slot: np.ndarray
     surface: SurfacePoints
+    contact_points: ContactPoints
 
     @property
     def node_count(self) -> int:
@@ -125,6 +123,8 @@ def build_body(
     position = grid.node_positions_m(node_index)
     centres = position[cell_nodes].mean(axis=1)
     region = np.zeros(len(cell_nodes)) if region_of is None else region_of(centres)  # type: ignore[operator]
+    surface = extract_surface(grid)
+    rest = surface.positions_m(grid.node_positions_m())
     return Body(
         grid=grid,
         cells=cells,
@@ -137,7 +137,8 @@ def build_body(
         row_start=row_start,
         column=column,
         slot=slot,
-        surface=_bind_surface(extract_surface(grid), active, position, grid, slot),
+        surface=_bind_surface(surface, rest, active, position),
+        contact_points=bind_contact_points(rest[surface.faces], grid, cells.corner_nodes, cell_nodes),
     )
 
 
@@ -167,11 +168,10 @@ def _node_volumes(cells: CutCells, cell_nodes: np.ndarray, active: np.ndarray, c
 
 
 def _bind_surface(
-    surface: EmbeddedSurface, active: np.ndarray, position: np.ndarray, grid: SignedDistanceGrid, slot: np.ndarray
+    surface: EmbeddedSurface, rest: np.ndarray, active: np.ndarray, position: np.ndarray
 ) -> SurfacePoints:
     """Bind the vertices to active nodes; where the outer node went with a sliver, extrapolate from the inner side."""
     a, b, weight = active[surface.node_a], active[surface.node_b], surface.weight_b.copy()
-    rest = surface.positions_m(grid.node_positions_m())
     mirrored = 2 * surface.node_a - surface.node_b
     mirror = np.where((mirrored >= 0) & (mirrored < active.size), active[np.clip(mirrored, 0, active.size - 1)], -1)
     lost = (a >= 0) & (b < 0)
@@ -179,29 +179,13 @@ def _bind_surface(
     b, weight = np.where(extrapolate, mirror, b), np.where(extrapolate, -weight, weight)
     orphan = (a < 0) & (b < 0)
     if orphan.any():  # a speck of slivers: ride on the nearest node that is left
-        from scipy.spatial import cKDTree
-
         a = a.copy()
         a[orphan] = cKDTree(position).query(rest[orphan])[1]
     a, b = np.where(a < 0, b, a), np.where(b < 0, a, b)
-    offset = np.round((position[b] - position[a]) / grid.spacing_m).astype(np.int64)
-    pair, back = (offset + 1) @ np.array([9, 3, 1]), (1 - offset) @ np.array([9, 3, 1])
-    near = np.abs(offset).max(axis=1) <= 1
-    slots = np.stack([slot[a, np.where(near, pair, 13)], slot[b, np.where(near, back, 13)]], axis=1)
-    alone = ~near | (slots < 0).any(axis=1)
-    b, weight = np.where(alone, a, b), np.where(alone | (a == b), 0.0, weight)
-    slots[alone] = slot[a[alone], 13][:, None]
-    pairs = np.concatenate([a, b[a != b]])
-    points = np.concatenate([np.arange(len(a)), np.nonzero(a != b)[0]])
-    order = np.lexsort((points, pairs))
-    start = np.concatenate([[0], np.cumsum(np.bincount(pairs, minlength=len(position)))])
     return SurfacePoints(
         node_a=a.astype(np.int32),
         node_b=b.astype(np.int32),
-        weight_b=weight,
+        weight_b=np.where(a == b, 0.0, weight),
         area_m2=vertex_areas_m2(rest, surface.faces),
         faces=surface.faces,
-        node_start=start.astype(np.int64),
-        node_points=points[order].astype(np.int32),
-        slot_of_pair=slots,
     )

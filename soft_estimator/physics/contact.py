@@ -1,8 +1,13 @@
-"""How the body's surface meets the contact plane."""
+"""How the body's surface meets the contact plane: the law, and the points at which it acts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
 
 
 @dataclass(frozen=True)
@@ -23,3 +28,58 @@ class ContactLaw:
         for name in ("stiffness_pa_per_m", "sharpness_per_m"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"contact {name} = {getattr(self, name)} must be positive")
+
+
+@dataclass(frozen=True)
+class ContactPoints:
+    """The middles of the surface triangles, each riding on the corners of one active cell: x = Σ_p weight_p x_p.
+
+    The vertices would count the area on both sides of a sharp edge, and a block's walls would press on the plane it
+    stands on as its bottom does. Bound to one cell, a point links only nodes that the matrix links anyway.
+
+    Attributes:
+        nodes: the cell's corners, (P, 8), int32. weight: trilinear, beyond 0-1 where the triangle lies in a sliver
+            without stiffness and a neighbour carries it, (P, 8).
+        area_m2: of the triangle at rest, (P,).
+        point_start: the points of cell c are point_start[c] to point_start[c + 1], (C + 1,), int64.
+    """
+
+    nodes: np.ndarray
+    weight: np.ndarray
+    area_m2: np.ndarray
+    point_start: np.ndarray
+
+
+def bind_contact_points(
+    triangles_m: np.ndarray, grid: SignedDistanceGrid, corner_nodes: np.ndarray, cell_nodes: np.ndarray
+) -> ContactPoints:
+    """Bind the surface triangles to the active cells they lie in.
+
+    Args:
+        triangles_m: corners of the triangles at rest [m], counter-clockwise seen from outside, (F, 3, 3).
+        corner_nodes, cell_nodes: flat grid index and active number of the corners of the active cells, (C, 8).
+    """
+    h, point = grid.spacing_m, triangles_m.mean(axis=1)
+    cross = np.cross(triangles_m[:, 1] - triangles_m[:, 0], triangles_m[:, 2] - triangles_m[:, 0])
+    length = np.linalg.norm(cross, axis=1)
+    # A triangle in a face between two cells belongs to the one inside the body.
+    inner = point - 1e-6 * h * cross / np.maximum(length, 1e-300)[:, None]
+    strides = np.array([grid.shape[1] * grid.shape[2], grid.shape[2], 1])
+    active = np.full(grid.phi_m.size, -1, dtype=np.int64)
+    active[corner_nodes[:, 0]] = np.arange(len(corner_nodes))
+    cell = active[np.floor((inner - grid.origin_m) / h).astype(np.int64) @ strides]
+    lowest = grid.node_positions_m(corner_nodes[:, 0])
+    lost = cell < 0
+    if lost.any():  # in a sliver: the nearest cell that is left carries the triangle
+        cell[lost] = cKDTree(lowest + 0.5 * h).query(point[lost])[1]
+    order = np.argsort(cell, kind="stable")
+    cell = cell[order]
+    # A speck of slivers far from the rest is drawn near: extrapolating further would make large weights.
+    local = np.clip((point[order] - lowest[cell]) / h, -1.0, 2.0)
+    local = np.where(np.abs(local - np.round(local)) < 1e-9, np.round(local), local)
+    return ContactPoints(
+        nodes=cell_nodes[cell].astype(np.int32),
+        weight=np.where(CORNER_OFFSETS == 1, local[:, None, :], 1.0 - local[:, None, :]).prod(axis=2),
+        area_m2=0.5 * length[order],
+        point_start=np.searchsorted(cell, np.arange(len(cell_nodes) + 1)).astype(np.int64),
+    )

@@ -7,20 +7,21 @@ to rescue it.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
+from soft_estimator.physics.fused_guard import failed, first_unsound
+from soft_estimator.physics.fused_setup import StartedSimulation, body_arrays, material_row, with_parameters
 from soft_estimator.physics.gradient import ParameterGradient
-from soft_estimator.physics.model import Model, State, initial_displacement
+from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.parameters import Parameters, lame, lame_slope
-from soft_estimator.physics.solver import STALL_ACCEPTED, SolveReport, SolverError
-from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.solver import SolveReport, SolverError
 
 _SCHEME = (
     *("step_s", "predictor", "c_m", "c_d", "c_k", "p_v", "d_u", "d_v", "ahead_v", "ahead_a", "p_a", "q_v", "q_a"),
@@ -39,7 +40,8 @@ class Roll:
 
     Attributes:
         time_s: of each state, (steps + 1,). report: iterations, relative residual and status of every solve,
-            (steps, systems, 3), on the device.
+            (steps, systems, 3), on the device. guard: what tells whether the steps can be trusted, (steps + 1,
+            systems, 11), on the device; see `fused_guard`.
     """
 
     u: Array
@@ -47,6 +49,7 @@ class Roll:
     a: Array
     time_s: np.ndarray
     report: Array
+    guard: Array
 
     def at(self, k: int) -> tuple[Array, Array, Array]:
         return self.u[k], self.v[k], self.a[k]
@@ -55,17 +58,6 @@ class Roll:
         """The states of one system, as `Simulation` would give them."""
         parts = zip(self.u, self.v, self.a, self.time_s)
         return [State(u[system], v[system], a[system], float(t)) for u, v, a, t in parts]
-
-
-class StartedSimulation(Simulation):
-    """A simulation that remembers its initial state, which the adjoint asks for again."""
-
-    _first: State | None = None
-
-    def initial_state(self) -> State:
-        if self._first is None:
-            self._first = super().initial_state()
-        return self._first
 
 
 class FusedBatch:
@@ -82,22 +74,35 @@ class FusedBatch:
         law, solver = model.contact, model.solver
         contact = (0.0, 1.0, 0.0) if law is None else (law.stiffness_pa_per_m, law.sharpness_per_m, float(law.implicit))
         self.stepper: Any = backend.stepper(  # type: ignore[attr-defined]
-            _body_arrays(first),
+            body_arrays(first),
             first.spacing,
             [getattr(model.integrator, name) for name in _SCHEME],
             contact,
-            np.array([_material(p) for p in parameters]),
+            np.array([material_row(p) for p in parameters]),
             np.array([s.start for s in self.simulations]),
             model.dtype,
             solver.relative_tolerance,
             solver.max_iterations,
+        )
+        self.guard: Any = backend.guard(self.stepper, model.body.cells.fill)  # type: ignore[attr-defined]
+
+    def serve(self, *simulations: StartedSimulation) -> None:
+        """Put the simulations' parameters where the steps read them; several take turns on one batch."""
+        if len(simulations) == len(self.simulations) and all(map(is_, simulations, self.simulations)):
+            return
+        self.simulations = list(simulations)
+        self.stepper.set_parameters(
+            np.array([material_row(s.parameters) for s in simulations]), np.array([s.start for s in simulations])
         )
 
     def initial(self) -> list[State]:
         return [s.initial_state() for s in self.simulations]
 
     def roll(self, states: Sequence[State], steps: int) -> Roll:
-        """Start so many steps from one state for each system; does not wait for them."""
+        """Start so many steps from one state for each system; does not wait for them.
+
+        Steps that should be calmed are not: `fused_guard.first_unsound` finds them in the roll's report and guard.
+        """
         xp, scheme = self.backend.xp, self.model.integrator
         shape = (steps + 1, len(states), self.model.body.node_count, 3)
         time_s = states[0].time_s + scheme.step_s * np.arange(steps + 1)
@@ -105,10 +110,13 @@ class FusedBatch:
         for j, state in enumerate(states):
             for part, start in zip(parts, (state.u, state.v, state.a)):
                 part[0, j] = start
-        out = Roll(parts[0], parts[1], parts[2], time_s, xp.zeros((steps, len(states), 3)))
+        report, guard = xp.zeros((steps, len(states), 3)), xp.zeros((steps + 1, len(states), 11))
+        out = Roll(parts[0], parts[1], parts[2], time_s, report, guard)
         paths = self.paths(time_s[1:])
+        self.guard.state(out.u[0], out.v[0], guard[0])
         for k in range(steps):
-            self.stepper.forward(out.at(k), out.at(k + 1), paths[k], out.report[k])
+            self.stepper.forward(out.at(k), out.at(k + 1), paths[k], report[k])
+            self.guard.step(out.at(k), out.at(k + 1), paths[k], guard[k + 1])
         return out
 
     def paths(self, times_s: np.ndarray) -> Array:
@@ -156,27 +164,43 @@ class FusedBatch:
         return out, report
 
 
-class FusedSimulation(Simulation):
+class FusedSimulation(StartedSimulation):
     """A simulation that can start many steps at once."""
 
     def __init__(self, model: Model, parameters: Parameters, backend: Backend) -> None:
         super().__init__(model, parameters, backend)
         self.batch = FusedBatch(model, [parameters], backend)
+        self._tangent_steps: dict[int, Any] = {}  # by the number of directions
+
+    def renewed(self, parameters: Parameters) -> FusedSimulation:
+        """This simulation with other parameters, on the same device arrays."""
+        return with_parameters(self, parameters)
+
+    def tangent_steps(self, columns: int) -> Any:
+        """The backend's tangent stepper for so many directions."""
+        if columns not in self._tangent_steps:
+            kind = self.backend.tangent_stepper  # type: ignore[attr-defined]
+            self._tangent_steps[columns] = kind(self.batch.stepper, columns)
+        return self._tangent_steps[columns]
 
     def roll(self, state: State, steps: int) -> tuple[list[State], list[SolveReport]]:
         """The states after 0, 1, ... steps, and how their solves went."""
+        self.batch.serve(self)
         states: list[State] = [state]
         reports: list[SolveReport] = []
+        at_once = steps
         while len(reports) < steps:
-            roll = self.batch.roll([states[-1]], steps - len(reports))
-            host = self.backend.to_host(roll.report)[:, 0]
-            good = next((k for k, row in enumerate(host) if failed(row)), len(host))
+            roll = self.batch.roll([states[-1]], min(at_once, steps - len(reports)))
+            host, guard = (self.backend.to_host(x)[:, 0] for x in (roll.report, roll.guard))
+            good = first_unsound(self, host, guard)
             states += roll.states()[1 : good + 1]
             reports += [SolveReport(int(row[0]), float(row[1])) for row in host[:good]]
-            if good < len(host):  # the plain step rescues the solve, or says why it cannot
+            at_once = 2 * at_once
+            if good < len(host):  # the plain step rescues the solve or calms the step, or says why it cannot
                 after, report = self.step(states[-1])
                 states.append(after)
                 reports.append(report.solve)
+                at_once = 1  # where one step failed the next may: do not start many for nothing
         return states, reports
 
 
@@ -185,12 +209,15 @@ class FusedAdjoint(Adjoint):
 
     def __init__(self, simulation: FusedSimulation) -> None:
         super().__init__(simulation)
-        self.batch = simulation.batch
+        self._fused, self.batch = simulation, simulation.batch
         self.batch.stepper.start_backward()
         self._reports: list[Array] = []
 
     def step_back(self, before: State, after: State, bar: StateGradient) -> tuple[StateGradient, SolveReport]:
         """As in `Adjoint`; how the solve went is not known yet: see `reports`."""
+        if after.calmed:
+            return super().step_back(before, after, bar)
+        self.batch.serve(self._fused)
         out = StateGradient(bar.u.copy(), bar.v.copy(), bar.a.copy())
         self._reports.append(self.simulation.xp.zeros((1, 3)))
         paths = self.batch.paths(np.array([after.time_s]))[0]
@@ -217,11 +244,6 @@ class FusedAdjoint(Adjoint):
         return super().finish(bar)
 
 
-def failed(row: np.ndarray) -> bool:
-    """Whether a solve's report (iterations, relative residual, status) is one that the plain solver would rescue."""
-    return not (row[2] == 0 or (row[2] == 3 and row[1] < STALL_ACCEPTED))
-
-
 def add_sums(gradient: ParameterGradient, p: Parameters, sums: np.ndarray, lame_sums: np.ndarray) -> None:
     """Hand the stepper's sums (13,) and (regions, 2) on to the parameters they belong to."""
     gradient.stiffness_damping_s += float(sums[0])
@@ -234,47 +256,7 @@ def add_sums(gradient: ParameterGradient, p: Parameters, sums: np.ndarray, lame_
     gradient.youngs_modulus_pa -= lame_sums @ np.array(lame(p.poissons_ratio)) / p.youngs_modulus_pa
 
 
-def with_parameters(simulation: StartedSimulation, parameters: Parameters) -> StartedSimulation:
-    """A simulation of the same model with other parameters, sharing the body's arrays."""
-    s, b, body = copy.copy(simulation), simulation.backend, simulation.model.body
-    dtype = s.model.dtype
-    s.parameters, s._first = parameters, None
-    s.lam, s.mu = lame(parameters.poissons_ratio)
-    s.young = b.to_device(parameters.youngs_modulus_pa[body.cell_region], dtype)
-    s.mass = b.to_device(parameters.density_kg_m3 * body.node_volume_m3, dtype)
-    external = parameters.density_kg_m3 * body.node_volume_m3[:, None] * parameters.gravity_m_s2
-    s.external = b.to_device(external + s.model.load_n if len(s.model.load_n) else external, dtype)
-    s.normal = b.to_device(parameters.plane_normal)
-    s.start = initial_displacement(body, parameters)
-    return s
-
-
 def _add(bar: tuple, more: tuple | None) -> None:
     for total, part in zip(bar, more or ()):
         if part is not None:
             total += part
-
-
-def _material(p: Parameters) -> np.ndarray:
-    """A row of the stepper's materials."""
-    damping = (p.mass_damping_per_s, p.stiffness_damping_s)
-    plane = (*p.plane_normal, p.plane_offset_m)
-    return np.array([*lame(p.poissons_ratio), p.density_kg_m3, *damping, *p.gravity_m_s2, *plane, *p.youngs_modulus_pa])
-
-
-def _body_arrays(s: Simulation) -> dict[str, Array]:
-    """The stepper's arrays, most of which the simulation has on the device already."""
-    body, to_device = s.model.body, s.backend.to_device
-    held = np.full(body.node_count, -1, np.int32)
-    for r, (nodes, _) in enumerate(s.model.dirichlet.held):
-        held[nodes] = r
-    load = s.model.load_n if len(s.model.load_n) else np.zeros((body.node_count, 3))
-    own = ("cell_nodes", "node_cells", "gradient_index", "table", "position", "free", "slot", "row_start", "column")
-    return {
-        **{name: getattr(s, name) for name in own},
-        **s.surface,
-        "cell_region": to_device(body.cell_region),
-        "volume": to_device(body.node_volume_m3),
-        "load": to_device(load),
-        "held": to_device(held),
-    }

@@ -21,14 +21,14 @@ class State:
     """Displacement u [m], velocity v [m/s] and the scheme's third array of the nodes, each (N, 3), at a time [s].
 
     a is the acceleration [m/s²] or, for the θ-scheme, the last step's mean velocity [m/s]. calmed tells that the step
-    to this state was taken by backward Euler (see `Simulation.step_keeping`).
+    to this state was taken by backward Euler, in how many parts, 0 if not (see `Simulation.step_keeping`).
     """
 
     u: np.ndarray
     v: np.ndarray
     a: np.ndarray
     time_s: float
-    calmed: bool = False
+    calmed: int = 0
 
 
 @dataclass(frozen=True)

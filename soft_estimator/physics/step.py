@@ -10,6 +10,7 @@ import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.physics.energy import Balance, balance, in_contact, relative_gain, weak_work
 from soft_estimator.physics.integrator import calm_scheme
 from soft_estimator.physics.model import Model, State, initial_displacement, initial_velocity
 from soft_estimator.physics.parameters import Parameters, lame
@@ -29,16 +30,24 @@ class Linearisation:
 
 @dataclass(frozen=True)
 class StepReport:
-    """How a step's solve went, the seconds of its stages, and whether backward Euler had to take it."""
+    """How a step's solve went, the seconds of its stages, and whether backward Euler had to take it.
+
+    work_j: what the regions that move strongly held nodes put into the body [J].
+    """
 
     solve: SolveReport
     seconds: dict[str, float]
     calmed: bool = False
+    work_j: float = 0.0
 
 
 # How far the cells' rotations may come out from those foreseen for a step: root mean square over the body's volume of
 # each cell's largest entry, about an angle in radians. Sound motions stay below half of it, runaway ones go far above.
 LARGEST_SURPRISE = 0.08
+# Energy that a step may make out of nothing, as a part of what the body holds after it. In contact it is more: a point
+# that goes under the plane within a step holds energy at its end, which the next steps take out again.
+LARGEST_GAIN, LARGEST_GAIN_IN_CONTACT = 0.1, 0.4
+CALM_PARTS = (1, 2, 4, 8, 16)
 
 
 class Simulation:
@@ -64,10 +73,9 @@ class Simulation:
         self.row_start, self.column = b.to_device(body.row_start), b.to_device(body.column)
         self.slot = b.to_device(body.slot)
         self.free = b.to_device(model.dirichlet.free, dtype)
-        self.surface = {
-            name: b.to_device(getattr(body.surface, name))
-            for name in ("node_a", "node_b", "weight_b", "area_m2", "node_start", "node_points", "slot_of_pair")
-        }
+        points = body.contact_points
+        self.point_nodes, self.point_weight = b.to_device(points.nodes), b.to_device(points.weight)
+        self.point_start, self.point_area = b.to_device(points.point_start), b.to_device(points.area_m2)
         self.lam, self.mu = lame(parameters.poissons_ratio)
         self.young = b.to_device(parameters.youngs_modulus_pa[body.cell_region], dtype)
         self.fill = b.to_device(body.cells.fill)
@@ -79,6 +87,7 @@ class Simulation:
         self.normal = b.to_device(parameters.plane_normal)
         self.start = initial_displacement(body, parameters)
         self.zero = self.xp.zeros((body.node_count, 3), dtype)
+        self._known: tuple[Array, Array, Balance] | None = None  # u and v of the last state, and what it holds
 
     def initial_state(self) -> State:
         """The body in its initial pose and motion, undeformed."""
@@ -147,37 +156,26 @@ class Simulation:
         return scheme.q_v * v + scheme.q_a * a
 
     def contact_state(self, u: Array) -> tuple[Array, Array, Array]:
-        """Distance [m], smooth depth [m] and slope of every surface point at displacement u."""
-        law, s = self.model.contact, self.surface
-        out = tuple(self.xp.empty(len(self.model.body.surface.area_m2)) for _ in range(3))
-        self.backend.contact_points(
-            self.position,
-            u,
-            s["node_a"],
-            s["node_b"],
-            s["weight_b"],
-            self.normal,
-            self.parameters.plane_offset_m,
-            law.sharpness_per_m,
-            *out,
-        )
+        """Distance [m], smooth depth [m] and slope of every contact point at displacement u."""
+        plane = (self.normal, self.parameters.plane_offset_m, self.model.contact.sharpness_per_m)
+        out = tuple(self.xp.empty(len(self.point_area)) for _ in range(3))
+        self.backend.contact_points(self.position, u, self.point_nodes, self.point_weight, *plane, *out)
         return out
 
     def at_points(self, nodal: Array) -> Array:
-        """Nodal values (N, 3) at the surface points, (V, 3)."""
-        w = self.surface["weight_b"][:, None]
-        return (1.0 - w) * nodal[self.surface["node_a"]] + w * nodal[self.surface["node_b"]]
+        """Nodal values (N, 3) at the contact points, (P, 3)."""
+        out = self.xp.empty((len(self.point_area), 3))
+        self.backend.at_points(nodal, self.point_nodes, self.point_weight, out)
+        return out
 
     def pressure_factor(self) -> Array:
-        """Force per depth of every surface point [N/m]: stiffness times the area it stands for."""
-        return self.model.contact.stiffness_pa_per_m * self.surface["area_m2"]
+        """Force per depth of every contact point [N/m]: stiffness times the area it stands for."""
+        return self.model.contact.stiffness_pa_per_m * self.point_area
 
-    def add_along_normal(self, value: Array, out: Array) -> None:
-        """out += normal · value [N] of the surface points, shared between their nodes."""
-        s = self.surface
-        self.backend.spread_along(
-            self.normal, value, s["node_a"], s["node_start"], s["node_points"], s["weight_b"], out
-        )
+    def add_along_normal(self, value: Array, out: Array, normal: Array | None = None) -> None:
+        """out += normal · value [N] of the contact points, shared between their nodes; the plane's normal if none."""
+        along = self.normal if normal is None else normal
+        self.backend.spread_along(along, value, self.node_cells, self.point_start, self.point_weight, out)
 
     def linearise(self, state: State) -> Linearisation:
         """The step's matrix, at the rotations and the contact predicted for it."""
@@ -229,23 +227,12 @@ class Simulation:
         return blocks
 
     def add_contact_stiffness(self, value: Array, blocks: Array) -> None:
-        """blocks += value [N/m] n nᵀ of the surface points."""
-        s = self.surface
-        self.backend.add_contact_blocks(
-            self.normal,
-            value,
-            s["node_a"],
-            s["node_b"],
-            s["weight_b"],
-            s["node_start"],
-            s["node_points"],
-            s["slot_of_pair"],
-            self.slot,
-            blocks,
-        )
+        """blocks += value [N/m] n nᵀ of the contact points."""
+        points = (self.node_cells, self.point_start, self.point_weight)
+        self.backend.add_contact_blocks(self.normal, value, *points, self.slot, blocks)
 
     def contact_force_values(self, state: State, contact: tuple[Array, Array, Array]) -> Array:
-        """Normal force [N] of every surface point on the right-hand side."""
+        """Normal force [N] of every contact point on the right-hand side."""
         predicted_distance, depth, slope = contact
         start_distance, start_depth, start_slope = self.contact_state(state.u)
         change = predicted_distance - start_distance
@@ -273,25 +260,59 @@ class Simulation:
     def step_keeping(self, state: State) -> tuple[State, StepReport, Linearisation]:
         """Advance by one time step and hand out its linearisation as well.
 
-        A step that turns cells much further than was foreseen, or meets a plane too stiff for an extrapolated force,
-        would feed energy in. It is taken again by backward Euler with implicit contact, which takes energy out, and its
-        state is marked.
+        A step that turns cells much further than was foreseen, meets a plane too stiff for an extrapolated force, or
+        ends with more energy than it began with, is taken again by backward Euler with implicit contact, in as many
+        parts as it needs not to gain. Its state is marked; the linearisation is then that of the last part.
         """
-        after, report, lin = self._step_once(state)
-        if not (self._turned_unforeseen(state, after, lin) or self._ground_too_stiff(lin)):
-            return after, report, lin
-        after, report, lin = self.calmed()._step_once(state)
-        return replace(after, calmed=True), replace(report, calmed=True), lin
+        start = self._held_energy(state)
+        after, report, lin = self.step_once(state)
+        end = balance(self, after)
+        if (
+            self._turned_unforeseen(state, after, lin)
+            or self._ground_too_stiff(lin)
+            or self._gain(state, after, start, end, report) > 1.0
+        ):
+            after, report, lin, end = self._calm_step(state, start)
+        self._known = (after.u, after.v, end)
+        return after, report, lin
 
-    def calmed(self) -> Simulation:
-        """This simulation with backward Euler for its scheme and implicit contact; all arrays are shared."""
+    def _calm_step(self, state: State, start: Balance) -> tuple[State, StepReport, Linearisation, Balance]:
+        least = np.inf
+        for parts in CALM_PARTS:
+            calm, after, work_j = self.calmed(parts), state, 0.0
+            for _ in range(parts):
+                after, report, lin = calm.step_once(after)
+                work_j += report.work_j
+            report = replace(report, calmed=True, work_j=work_j)
+            end = balance(self, after)
+            gain = self._gain(state, after, start, end, report)
+            if gain < least:
+                least, best = gain, (replace(after, calmed=parts), report, lin, end)
+            if gain <= 1.0:
+                break
+        return best
+
+    def calmed(self, parts: int = 1) -> Simulation:
+        """This simulation with backward Euler over a part of its step, and implicit contact; all arrays are shared."""
         calm, law = copy(self), self.model.contact
         calm.model = replace(
             self.model,
-            integrator=calm_scheme(self.model.integrator),
+            integrator=calm_scheme(self.model.integrator, parts),
             contact=None if law is None else replace(law, implicit=True),
         )
         return calm
+
+    def _held_energy(self, state: State) -> Balance:
+        """What a state holds, remembered from the step that led to it."""
+        known = self._known
+        if known is not None and state.u is known[0] and state.v is known[1]:
+            return known[2]
+        return balance(self, state)
+
+    def _gain(self, before: State, after: State, start: Balance, end: Balance, report: StepReport) -> float:
+        """Energy the step made out of nothing, relative to what is allowed."""
+        largest = LARGEST_GAIN_IN_CONTACT if in_contact(start, end) else LARGEST_GAIN
+        return relative_gain(start, end, report.work_j + weak_work(self, before, after)) / largest
 
     def _ground_too_stiff(self, lin: Linearisation) -> bool:
         """Whether extrapolated contact is stiffer than the system it pushes, at a point or for the body as a whole."""
@@ -300,8 +321,7 @@ class Simulation:
         stiff = self.pressure_factor() * lin.contact[2]
         centre = lin.system.blocks[self.slot[:, 13]]
         diagonal = (centre[:, 0] + centre[:, 4] + centre[:, 8]) / 3
-        s, w = self.surface, self.surface["weight_b"]
-        give = (1 - w) ** 2 / diagonal[s["node_a"]] + w**2 / diagonal[s["node_b"]]
+        give = (self.point_weight**2 / diagonal[self.point_nodes]).sum(axis=1)
         inertia = self.model.integrator.c_m * float(self.mass.sum())
         return bool((stiff * give).max() > 1.0) or float(stiff.sum()) > inertia
 
@@ -313,7 +333,7 @@ class Simulation:
         surprise = abs(reached - lin.rotations).max(axis=1)
         return float((self.fill * surprise**2).sum() / self.fill.sum()) > LARGEST_SURPRISE**2
 
-    def _step_once(self, state: State) -> tuple[State, StepReport, Linearisation]:
+    def step_once(self, state: State) -> tuple[State, StepReport, Linearisation]:
         scheme = self.model.integrator
         lin = self.linearise(state)
         clock = perf_counter()
@@ -324,7 +344,24 @@ class Simulation:
         clock = _lap(lin.seconds, "forces", clock)
         report = solve(self.backend, lin.system, rhs, increment, self.model.solver)
         _lap(lin.seconds, "solve", clock)
-        return self.advance(state, increment, time_s), StepReport(report, lin.seconds), lin
+        after = self.advance(state, increment, time_s)
+        work_j = self._work_of_held(state, after, lin, rhs)
+        return after, StepReport(report, lin.seconds, work_j=work_j), lin
+
+    def _work_of_held(self, before: State, after: State, lin: Linearisation, rhs: Array) -> float:
+        """Work [J] on the strongly held nodes that move: what drags the rest along, and the change of their motion."""
+        moving = [nodes for nodes, path in self.model.dirichlet.held if path.moves]
+        if not moving:
+            return 0.0
+        scheme, increment = self.model.integrator, after.u - before.u
+        force = self.xp.empty_like(rhs)
+        self.backend.multiply(self.row_start, self.column, lin.system.blocks, increment, force)
+        inertia = scheme.c_m * increment - scheme.p_v * before.v
+        if scheme.carries_acceleration:
+            inertia = inertia - scheme.p_a * before.a
+        work = (force - rhs - self.mass[:, None] * inertia) * increment
+        work = work + 0.5 * self.mass[:, None] * (after.v**2 - before.v**2)
+        return float(sum(work[nodes].sum() for nodes in moving))
 
     def prescribe_increment(self, state: State, time_s: float, increment: Array) -> None:
         """Set Δu of the held nodes to what their path asks for."""

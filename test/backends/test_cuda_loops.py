@@ -119,16 +119,14 @@ def test_assemble_multiply_and_invert(pair, sim):
 
 def test_contact(pair, sim):
     """Points on both sides of the plane, some so deep that exp(-a δ) overflows."""
-    s, u = sim.surface, sim.start + noise(sim.zero.shape, 0.03)
-    count = len(s["area_m2"])
-    points = (s["node_a"], s["node_b"], s["weight_b"])
-    outputs = [np.full(count, np.nan) for _ in range(3)]
+    u, count = sim.start + noise(sim.zero.shape, 0.03), len(sim.point_area)
+    points, outputs = (sim.point_nodes, sim.point_weight), [np.full(count, np.nan) for _ in range(3)]
     pair("contact_points", sim.position, u, *points, sim.normal, 0.03, 1e5, *outputs, outputs=3)
+    pair("at_points", u, *points, np.full((count, 3), np.nan))
     value = noise(count) * (np.arange(count) % 2)
-    spread = (sim.normal, value, s["node_a"], s["node_start"], s["node_points"], s["weight_b"])
-    pair("spread_along", *spread, noise(u.shape, 1.0, 1))
-    links = (s["node_start"], s["node_points"], s["slot_of_pair"], sim.slot)
-    pair("add_contact_blocks", sim.normal, value, *points, *links, noise((len(sim.column), 9), 1.0, 2))
+    links = (sim.node_cells, sim.point_start, sim.point_weight)
+    pair("spread_along", sim.normal, value, *links, noise(u.shape, 1.0, 1))
+    pair("add_contact_blocks", sim.normal, value, *links, sim.slot, noise((len(sim.column), 9), 1.0, 2))
 
 
 def test_add_blocks_adds_repeated_slots_in_order(pair, sim):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from soft_estimator.backends.cpu.contact import softplus_and_slope
-from soft_estimator.geometry.shapes import Box, Sphere, sample
+from soft_estimator.geometry.shapes import Box, Placed, Sphere, sample
+from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.energy import balance, softplus_integral
@@ -76,10 +78,6 @@ def test_damped_fall_comes_to_rest_on_the_weight(implicit):
     np.testing.assert_allclose(force, (0, weight, 0), atol=1e-3 * weight)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="points on a block's bottom edge count the area of its sides too: too stiff by perimeter · h/2 / area",
-)
 def test_penetration_of_a_stiff_block_has_a_closed_form():
     """Pressure ρ g H = k log(1 + exp(-a δ))/a under all of a stiff block, so δ = -log(exp(a ρ g H/k) - 1)/a; the block
     gives a little (E = 10 MPa), 1 % allowed."""
@@ -91,24 +89,71 @@ def test_penetration_of_a_stiff_block_has_a_closed_form():
 
 
 @pytest.mark.parametrize("law", [HARD, SOFT], ids=["hard", "soft"])
-def test_penetration_does_not_depend_on_the_grid(law):
-    """Deepest surface point of a ball at rest at R = 6 h and 12 h: within 5 %, as each point stands for its area.
+def test_penetration_of_a_block_does_not_depend_on_the_grid(law):
+    """A block whose sharp edges lie on grid planes, at 6 and at 12 cells of height: the issue's 5 %.
 
-    A ball may roll on a frictionless plane at no cost, and the last 1e-3 of the balance is the faceted ball
-    rolling to its favourite facet: 3e-3 is enough for the depth.
+    What is left is the feet of the walls, which the finer grid sees within reach of the plane (1.5-2 %). Areas taken at
+    the vertices, walls counted in full at the bottom edge, gave 32 %.
     """
-    depth, centre = [], (0.001, 0.0023, 0.0017)
+    depth = []
+    for h in (0.01, 0.005):
+        simulation, state = resting(BOX, h, law, 0.03, 1e-5, youngs_modulus_pa=1e6)
+        depth.append(-simulation.model.body.surface_positions_m(state.u)[:, 1].min())
+    assert depth[1] == pytest.approx(depth[0], rel=0.05)
+
+
+@pytest.mark.parametrize("centre", [(0.001, 0.0023, 0.0017), (0.0, 0.0, 0.0)], ids=["anywhere", "on a node"])
+@pytest.mark.parametrize("law", [HARD, SOFT], ids=["hard", "soft"])
+def test_penetration_of_a_ball_does_not_depend_on_the_grid(law, centre):
+    """Deepest surface point of a ball at rest at R = 6 h and 12 h: within the issue's 5 %, as each triangle stands for
+    its area.
+
+    A ball may roll on a frictionless plane at no cost, and the last half percent of the balance is the faceted ball
+    rolling to its favourite facet: 6e-3 is enough for the depth.
+    """
+    depth = []
     for h in (0.05 / 6, 0.05 / 12):
-        simulation, state = resting(Sphere(0.05, centre), h, law, 0.05 - centre[1], 3e-3)
+        simulation, state = resting(Sphere(0.05, centre), h, law, 0.05 - centre[1], 6e-3)
         depth.append(-simulation.model.body.surface_positions_m(state.u)[:, 1].min())
     assert depth[0] > 2e-3
     assert depth[1] == pytest.approx(depth[0], rel=0.05)
 
 
+def bodies():
+    """With edges on grid planes, with slivers anyhow, and with specks of slivers away from the rest."""
+    rng = np.random.default_rng(3)
+    turned = Placed(Box((0.07, 0.05, 0.06)), Rotation.from_rotvec(rng.normal(size=3)).as_matrix(), (0.001, 0.002, 0))
+    for shape, h, options in (
+        (BOX, 0.01, {}),
+        (Sphere(0.05, (0.001, 0.0023, 0.0017)), 0.05 / 8, {}),
+        (turned, 0.009, {}),
+        (turned, 0.012, {"min_fill": 0.3}),
+    ):
+        yield build_body(sample(shape, h, align="origin"), **options)
+
+
+def test_contact_points_are_the_middles_of_the_triangles():
+    """Σ_p weight_p x_p is a triangle's middle at rest, also where a neighbour carries a sliver's triangle (the order is
+    the cells'); weights sum to 1, so a shift of the body is a shift of the points; areas sum to the mesh's."""
+    for body in bodies():
+        points, simulation = body.contact_points, simulation_of(body, HARD, Parameters(1e4, 0.3, DENSITY))
+        grid = body.grid
+        mesh = extract_surface(grid)
+        triangles = mesh.positions_m(grid.node_positions_m())[mesh.faces]
+        middle, place = triangles.mean(axis=1), simulation.at_points(body.node_position_m)
+        gap = cKDTree(middle).query(place)[0]
+        assert gap.max() < 1e-9 * grid.spacing_m
+        np.testing.assert_allclose(points.weight.sum(axis=1), 1.0, atol=1e-12)
+        cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
+        assert points.area_m2.sum() == pytest.approx(0.5 * np.linalg.norm(cross, axis=1).sum(), rel=1e-12)
+        inside = np.repeat(np.arange(body.cell_count), np.diff(points.point_start))
+        np.testing.assert_array_equal(points.nodes, body.cell_nodes[inside])
+
+
 def test_point_areas_cover_the_surface():
     """Σ area = 4πR², within 1 % at R = 8 h: what makes the penalty a pressure."""
     body = build_body(sample(Sphere(0.05), 0.05 / 8))
-    assert body.surface.area_m2.sum() == pytest.approx(4 * np.pi * 0.05**2, rel=0.01)
+    assert body.contact_points.area_m2.sum() == pytest.approx(4 * np.pi * 0.05**2, rel=0.01)
 
 
 def bounced(implicit, dt):
@@ -164,9 +209,11 @@ def test_contact_energy_is_the_integral_of_the_force():
     assert np.isfinite(softplus_integral(a, np.array([-1e8, 1e8]))).all()
 
 
-def test_contact_force_and_stiffness_are_derivatives_of_the_energy():
-    """f = -∂E/∂u and C = -∂f/∂u of the whole body, by central differences: O(ε²) of the fourth digit's square."""
-    body = build_body(sample(Sphere(0.02), 0.008))
+@pytest.mark.parametrize("min_fill", [0.02, 0.3])
+def test_contact_force_and_stiffness_are_derivatives_of_the_energy(min_fill):
+    """f = -∂E/∂u and C = -∂f/∂u = Cᵀ of the whole body, by central differences: O(ε²) of the fourth digit's square.
+    With min_fill = 0.3 many triangles lie in slivers and ride on a neighbouring cell."""
+    body = build_body(sample(Sphere(0.02, (0.001, 0.002, 0.0005)), 0.008, align="origin"), min_fill=min_fill)
     normal = np.array([0.2, 0.9, 0.1]) / np.linalg.norm([0.2, 0.9, 0.1])
     simulation = simulation_of(body, SOFT, Parameters(1e4, 0.3, DENSITY, plane_normal=normal, plane_offset_m=0.005))
     rng = np.random.default_rng(1)
@@ -185,6 +232,7 @@ def test_contact_force_and_stiffness_are_derivatives_of_the_energy():
     blocks = np.zeros((len(body.column), 9))
     simulation.add_contact_stiffness(factor * simulation.contact_state(u)[2], blocks)
     matrix = LinearSystem(body.row_start, body.column, blocks, blocks, simulation.free).to_scipy(simulation.backend)
+    assert abs(matrix - matrix.T).max() <= 1e-12 * abs(matrix).max()
     difference = -(f_plus - f_minus).ravel() / (2 * step)
     np.testing.assert_allclose(matrix @ du.ravel(), difference, atol=1e-6 * np.abs(difference).max())
 

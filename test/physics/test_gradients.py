@@ -164,15 +164,20 @@ def test_tangent_and_adjoint_agree(body: Body, scheme: str, support: str, contac
     np.testing.assert_array_less(np.abs(by_tangent - by_adjoint), 1e-10 * size + 1e-12 * size.max())
 
 
-@pytest.mark.parametrize(("scheme", "contact"), [("theta", "implicit"), ("hht", "extrapolated")])
+@pytest.mark.parametrize(
+    ("scheme", "support", "contact", "parts"),
+    [("theta", "free", "implicit", 1), ("hht", "free", "extrapolated", 3), ("theta", "strong", "implicit", 2)],
+)
 def test_calmed_steps_have_exact_derivatives_too(
-    body: Body, scheme: str, contact: str, monkeypatch: pytest.MonkeyPatch
+    body: Body, scheme: str, support: str, contact: str, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the limit at zero backward Euler takes every step; adjoint, tangent and differences still agree."""
+    """With the limit at zero backward Euler takes every step, whole or in parts; adjoint, tangent and differences still
+    agree."""
     monkeypatch.setattr(step, "LARGEST_SURPRISE", 0.0)
-    f, model = Functional(body, 2), make_model(body, scheme, "free", contact)
+    monkeypatch.setattr(step, "CALM_PARTS", (parts,))
+    f, model = Functional(body, 2), make_model(body, scheme, support, contact)
     simulation = Simulation(model, PARAMETERS)
-    assert simulation.step(simulation.initial_state())[0].calmed
+    assert simulation.step(simulation.initial_state())[0].calmed == parts
     gradient = f.adjoint(model, PARAMETERS)
     rows = all_directions()
     by_adjoint = np.array([gradient.dot(d) for _, _, d in rows])

@@ -7,21 +7,23 @@ from dataclasses import replace
 import numba
 import numpy as np
 import pytest
-from bench_long_run import random_scene, run_scene
+from bench_long_run import run_scene
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.cpu.rotation import closest_rotation
 from soft_estimator.geometry.grid import CORNER_OFFSETS
+from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.geometry.shapes import Box, Sphere, Torus, sample
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
+from soft_estimator.physics.energy import balance, relative_gain, weak_work
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
 from soft_estimator.physics.matrices import assemble_matrices
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError, SolverSettings, solve
-from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.step import LARGEST_GAIN, Simulation
 
 NOTHING = np.zeros(3)
 
@@ -299,17 +301,37 @@ def test_slivers_do_not_ruin_the_conditioning():
     assert max(balls) < condition(Box((0.1, 0.1, 0.1)))
 
 
-@pytest.mark.parametrize("number", [0, 32, 38])
-def test_steps_too_large_for_the_motion_do_not_feed_energy_in(number: int) -> None:
-    """Three random scenes of the long run whose energy grew 1e10-fold and more before such steps were calmed.
+@pytest.mark.parametrize(("seed", "number"), [(0, 0), (0, 32), (0, 38), (11, 133), (11, 176)])
+def test_steps_too_large_for_the_motion_do_not_feed_energy_in(seed: int, number: int) -> None:
+    """Random scenes of the long run that gained energy before such steps were calmed: those of seed 0 1e10-fold and
+    more, those of seed 11 half and all of what they can draw on.
 
-    Scene 0 (HHT) and 32 (θ = ½) turn cells further than foreseen, 38 meets a stiff plane with extrapolated contact. Now
-    none gains a tenth of the energy it can draw on, and some of its steps are marked as calmed.
+    Scene 0, 0 (HHT) and 0, 32 (θ = ½) turn cells further than foreseen, 0, 38 meets a stiff plane with extrapolated
+    contact, 11, 133 starts with a motion that what holds it does not allow, 11, 176 lands on a stiff plane with large
+    steps. Now none gains a tenth, and some steps are marked as calmed.
     """
-    _, simulation = random_scene(0, number)
-    state, calmed = simulation.initial_state(), 0
-    for _ in range(60):
-        state, _ = simulation.step(state)
-        calmed += state.calmed
-    assert calmed > 0
-    assert run_scene(0, number, 60)["gain"] < 0.1
+    record = run_scene(seed, number, 60)
+    assert record["calmed"] > 0 and not record["failure"]
+    assert record["gain"] < 0.1
+
+
+@pytest.mark.parametrize("scheme", [theta_scheme, hht_scheme])
+@pytest.mark.parametrize("method", ["strong", "nitsche"])
+def test_work_of_a_gripper_is_no_gain(torus, scheme, method):
+    """A torus swung by a box that moves and turns gets all its energy from there: no step is calmed, and what the guard
+    reckons as made out of nothing stays under half of its limit."""
+    path = RigidPath(
+        np.array([0.0, 0.1, 0.2]),
+        np.array([[0, 0, 0], [0.1, 0.05, 0], [0.2, 0, 0]]),
+        np.array([[0, 0, 0], [0, 0, 1.0], [0, 0, 0]]),
+    )
+    held = FixedRegion(Box((0.04, 0.02, 0.06), (0, 0.07, 0)), method, path)
+    simulation = Simulation(build_model(torus, scheme(0.005), fixed=[held]), Parameters(2e4, 0.3, 1000.0, 0.1, 0.001))
+    state = simulation.initial_state()
+    for _ in range(50):
+        start, (after, report, _) = balance(simulation, state), simulation.step_keeping(state)
+        work_j = report.work_j + weak_work(simulation, state, after)
+        assert relative_gain(start, balance(simulation, after), work_j) < 0.5 * LARGEST_GAIN
+        assert not after.calmed
+        state = after
+    assert balance(simulation, state).kinetic_j > 1e-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numba
 import numpy as np
 
-from soft_estimator.backends.cpu import contact, elasticity, linear, linear_many, rotation
+from soft_estimator.backends.cpu import contact, elasticity, elasticity_many, linear, linear_many, points, rotation
 
 # Below this many rows an iteration is shorter than waking a second thread; the bits are the same either way.
 _ONE_THREAD_BELOW = 3000
@@ -36,6 +37,7 @@ class CpuBackend:
 
     name = "cpu"
     xp = np
+    column_multiple = 8  # width of several columns that the loops run over at full speed
 
     rotations = staticmethod(rotation.rotations)
     rotations_tangent = staticmethod(rotation.rotations_tangent)
@@ -43,15 +45,20 @@ class CpuBackend:
     cell_forces = staticmethod(elasticity.cell_forces)
     cell_forces_tangent = staticmethod(elasticity.cell_forces_tangent)
     cell_forces_adjoint = staticmethod(elasticity.cell_forces_adjoint)
+    cell_forces_tangents = staticmethod(elasticity_many.cell_forces_tangents)
+    gather_many = staticmethod(elasticity_many.gather_many)
     cell_energies = staticmethod(elasticity.cell_energies)
     gather = staticmethod(elasticity.gather)
     assemble = staticmethod(elasticity.assemble)
     contact_points = staticmethod(contact.contact_points)
+    at_points = staticmethod(contact.at_points)
     spread_along = staticmethod(contact.spread_along)
     add_contact_blocks = staticmethod(contact.add_contact_blocks)
     add_blocks = staticmethod(linear.add_blocks)
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)
+    find_cells = staticmethod(points.find_cells)
+    surface_distances = staticmethod(points.surface_distances)
 
     @staticmethod
     def conjugate_gradient(*system: Any) -> tuple[int, float, int]:
@@ -68,3 +75,11 @@ class CpuBackend:
     @staticmethod
     def to_host(array: np.ndarray) -> np.ndarray:
         return array
+
+    @staticmethod
+    def wait() -> None:
+        """Nothing is left to be done when a loop returns."""
+
+    @staticmethod
+    def device_name() -> str:
+        return f"{platform.processor() or platform.machine()}, {numba.get_num_threads()} threads"

@@ -1,4 +1,9 @@
-"""Soft penalty contact of surface points with a plane n·x + d = 0 (METHOD §4)."""
+"""Soft penalty contact of surface points with a plane n·x + d = 0 (METHOD §4).
+
+Every point rides on the eight corners of one cell, x = Σ_p weight_p x_p, and the points are in the order of their
+cells: those of cell c are point_start[c] to point_start[c + 1]. A node finds its points through the cells around it, in
+a fixed order, so results do not depend on the number of threads.
+"""
 
 from __future__ import annotations
 
@@ -17,48 +22,65 @@ def softplus_and_slope(a, x):
 
 
 @njit(parallel=True, cache=True)
-def contact_points(position, u, node_a, node_b, weight_b, normal, offset, sharpness, distance, depth, slope):
-    """Distance δ to the plane [m], smooth depth -softmin_a(δ, 0) [m] and slope σ of every surface point, each (V,).
+def contact_points(position, u, nodes, weight, normal, offset, sharpness, distance, depth, slope):
+    """Distance δ to the plane [m], smooth depth -softmin_a(δ, 0) [m] and slope σ of every contact point, each (P,).
 
-    position, u: rest position and displacement of the nodes [m], (N, 3).
+    position, u: rest position and displacement of the nodes [m], (N, 3). nodes, weight: of each point, (P, 8).
     """
-    for v in prange(node_a.shape[0]):
-        a, b, w = node_a[v], node_b[v], weight_b[v]
+    for t in prange(nodes.shape[0]):
         delta = offset
-        for k in range(3):
-            delta += normal[k] * ((1.0 - w) * (position[a, k] + u[a, k]) + w * (position[b, k] + u[b, k]))
-        distance[v] = delta
-        depth[v], slope[v] = softplus_and_slope(sharpness, delta)
+        for p in range(8):
+            i = nodes[t, p]
+            height = 0.0
+            for k in range(3):
+                height += normal[k] * (position[i, k] + u[i, k])
+            delta += weight[t, p] * height
+        distance[t] = delta
+        depth[t], slope[t] = softplus_and_slope(sharpness, delta)
 
 
 @njit(parallel=True, cache=True)
-def spread_along(normal, value, node_a, point_start, point_index, weight_b, out):
-    """out_i += n Σ over the surface points of node i of (their share of node i) · value; value (V,), out (N, 3)."""
+def at_points(nodal, nodes, weight, out):
+    """Nodal values (N, 3) at the contact points, out (P, 3)."""
+    for t in prange(nodes.shape[0]):
+        for k in range(3):
+            total = 0.0
+            for p in range(8):
+                total += weight[t, p] * nodal[nodes[t, p], k]
+            out[t, k] = total
+
+
+@njit(parallel=True, cache=True)
+def spread_along(normal, value, node_cells, point_start, weight, out):
+    """out_i += n Σ over the points in the cells around node i of (their weight of node i) · value; value (P,)."""
     for i in prange(out.shape[0]):
         total = 0.0
-        for k in range(point_start[i], point_start[i + 1]):
-            v = point_index[k]
-            share = 1.0 - weight_b[v] if node_a[v] == i else weight_b[v]
-            total += share * value[v]
+        for p in range(8):
+            c = node_cells[i, p]
+            if c >= 0:
+                for t in range(point_start[c], point_start[c + 1]):
+                    total += weight[t, p] * value[t]
         if total != 0.0:
             for a in range(3):
                 out[i, a] += total * normal[a]
 
 
 @njit(parallel=True, cache=True)
-def add_contact_blocks(normal, value, node_a, node_b, weight_b, point_start, point_index, slot_of_pair, slot, blocks):
-    """Add value · (share_i share_j) n nᵀ to the blocks (i, j) of every surface point's node pair; value (V,)."""
+def add_contact_blocks(normal, value, node_cells, point_start, weight, slot, blocks):
+    """Add value · weight_p weight_q n nᵀ to the blocks of every two corners p, q of each point's cell; value (P,)."""
     for i in prange(slot.shape[0]):
-        for k in range(point_start[i], point_start[i + 1]):
-            v = point_index[k]
-            if value[v] == 0.0:
+        for p in range(8):
+            c = node_cells[i, p]
+            if c < 0 or point_start[c] == point_start[c + 1]:
                 continue
-            is_a = node_a[v] == i
-            own, other = (1.0 - weight_b[v], weight_b[v]) if is_a else (weight_b[v], 1.0 - weight_b[v])
-            here, there = slot[i, 13], slot_of_pair[v, 0 if is_a else 1]
-            for a in range(3):
-                for b in range(3):
-                    nn = value[v] * own * normal[a] * normal[b]
-                    blocks[here, 3 * a + b] += nn * own
-                    if node_a[v] != node_b[v]:
-                        blocks[there, 3 * a + b] += nn * other
+            for q in range(8):
+                total = 0.0
+                for t in range(point_start[c], point_start[c + 1]):
+                    total += value[t] * weight[t, p] * weight[t, q]
+                if total == 0.0:
+                    continue
+                offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
+                place = slot[i, offset]
+                for a in range(3):
+                    for b in range(3):
+                        blocks[place, 3 * a + b] += total * normal[a] * normal[b]

@@ -175,6 +175,28 @@ def locate(points, position, cell_nodes, in_body, value, boxes, start, cells, lo
     return found, local
 
 
+def find_cells(
+    points: np.ndarray,
+    position: np.ndarray,
+    cell_nodes: np.ndarray,
+    in_body: np.ndarray,
+    value: np.ndarray,
+    spacing_m: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cell (n,) and local coordinates (n, 3) of every point in the deformed grid; see `locate`.
+
+    spacing_m: edge of a cell at rest, for loops that do without the hash; here the deformed boxes say how large it is.
+    """
+    boxes = cell_boxes(position, cell_nodes)
+    low, high = boxes[:, :3].min(axis=0), boxes[:, 3:].max(axis=0)
+    # Bins about as large as a deformed cell, but never more than a few million of them, however far the body is
+    # stretched.
+    size = max(float(np.median(boxes[:, 3:] - boxes[:, :3])) * 1.5, float((high - low).max()) / 150, 1e-12)
+    counts = np.maximum(np.ceil((high - low) / size).astype(np.int64), 1)
+    start, cells = hash_boxes(boxes, low, size, counts)
+    return locate(points, position, cell_nodes, in_body, value, boxes, start, cells, low, size, counts)
+
+
 @njit(parallel=True, cache=True)
 def surface_distances(
     found, local, position, cell_nodes, value, least_slope, distance, weights, slopes, by_value, by_slope

@@ -7,8 +7,10 @@ from typing import Any
 import cupy
 import numpy as np
 
-from soft_estimator.backends.cuda import linear, loops
+from soft_estimator.backends.cuda import linear, loops, points
+from soft_estimator.backends.cuda.guard import CudaGuard
 from soft_estimator.backends.cuda.stepper import CudaStepper
+from soft_estimator.backends.cuda.tangent import CudaTangent
 
 
 class CudaBackend:
@@ -16,7 +18,11 @@ class CudaBackend:
 
     name = "cuda"
     xp = cupy
+    column_multiple = 1
     stepper = CudaStepper  # whole steps without the host; physics/fused.py uses it
+    tangent_stepper = CudaTangent
+    guard = CudaGuard
+    observer = points.CudaObserver  # residuals of whole windows; estimation/observer.py uses it
 
     rotations = staticmethod(loops.rotations)
     rotations_tangent = staticmethod(loops.rotations_tangent)
@@ -28,6 +34,7 @@ class CudaBackend:
     gather = staticmethod(loops.gather)
     assemble = staticmethod(loops.assemble)
     contact_points = staticmethod(loops.contact_points)
+    at_points = staticmethod(loops.at_points)
     spread_along = staticmethod(loops.spread_along)
     add_contact_blocks = staticmethod(loops.add_contact_blocks)
     add_blocks = staticmethod(linear.add_blocks)
@@ -35,6 +42,8 @@ class CudaBackend:
     multiply = staticmethod(linear.multiply)
     conjugate_gradient = staticmethod(linear.conjugate_gradient)
     conjugate_gradient_many = staticmethod(linear.conjugate_gradient_many)
+    find_cells = staticmethod(points.find_cells)
+    surface_distances = staticmethod(points.surface_distances)
 
     @staticmethod
     def to_device(array: Any, dtype: Any = None) -> cupy.ndarray:
@@ -43,3 +52,11 @@ class CudaBackend:
     @staticmethod
     def to_host(array: Any) -> np.ndarray:
         return cupy.asnumpy(array)
+
+    @staticmethod
+    def wait() -> None:
+        cupy.cuda.runtime.deviceSynchronize()
+
+    @staticmethod
+    def device_name() -> str:
+        return cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()

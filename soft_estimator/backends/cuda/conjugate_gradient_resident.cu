@@ -1,5 +1,5 @@
-// Conjugate gradients with the rows' vectors and as much of the matrix as fits in shared memory (and the rest in the
-// L2 cache). The neighbours' z comes in tagged words, each read once by a block and waited for on its own: no fence and
+// Conjugate gradients with the rows' vectors and as much of the matrix as fits in shared memory, and the rest in the L2
+// cache, laid out entry by entry so that neighbouring lanes read neighbouring numbers. The neighbours' z comes in tagged words, each read once by a block and waited for on its own: no fence and
 // no barrier of all blocks lies between a vector and its product.
 
 // Most threads of a block, so that each has the registers it needs.
@@ -33,11 +33,10 @@ struct Resident {
     Team team;
     unsigned tag;    // of the last exchange
     Word *exchange;  // global (2, N, WORDS): two vectors, since some block may still be reading the last
-    int nodes, first, count, room, around;
-    int64 begin_k;    // first matrix block of the first row
+    int nodes, first, count, room, around, far;  // far: matrix blocks beyond the room
     const int *halo;  // nodes that the own rows read, (around,)
-    const unsigned short *local;
-    const real *blocks, *b;
+    const unsigned short *local;  // from the first own block on
+    const real *far_blocks, *b;  // global: the blocks beyond the room (9, far)
     // Shared: vectors (count, 3), M⁻¹ (count, 9), free (count,), what was read of the exchange (around, 4), the first
     // `room` matrix blocks (9, room) and their columns in the halo (room,).
     real *x, *r, *p, *s, *z, *w, *inverse, *free, *read, *near_blocks;
@@ -100,10 +99,10 @@ struct Resident {
 
     __device__ void add_block(int k, real *y) const {
         real block[9];
-        const real *at = read + 4 * (k < room ? near_local[k] : local[begin_k + k]);
+        const real *at = read + 4 * (k < room ? near_local[k] : local[k]);
 #pragma unroll
         for (int e = 0; e < 9; ++e)
-            block[e] = k < room ? near_blocks[e * room + k] : __ldg(blocks + 9 * (begin_k + k) + e);
+            block[e] = k < room ? near_blocks[e * room + k] : __ldcg(far_blocks + e * far + (k - room));
         const real there[3] = {at[0], at[1], at[2]};
 #pragma unroll
         for (int a = 0; a < 3; ++a)
@@ -184,9 +183,10 @@ extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) conjugate_grad
     FIND_OWN_PART
     Resident v;
     v.team = sums, v.tag = tag, v.exchange = (Word *)all_z + 2 * WORDS * (int64)nodes * system, v.nodes = nodes;
-    v.first = first, v.count = count, v.room = room, v.begin_k = row_start[first];
-    v.halo = halo + halo_start[rank], v.around = halo_start[rank + 1] - halo_start[rank], v.local = local;
-    v.blocks = blocks, v.b = all_b + own;
+    v.first = first, v.count = count, v.room = room;
+    const int64 begin_k = row_start[first];  // first own matrix block
+    v.halo = halo + halo_start[rank], v.around = halo_start[rank + 1] - halo_start[rank], v.local = local + begin_k;
+    v.b = all_b + own;
     real *near = (real *)(shared_memory + SCRATCH);
     near = take(near, nullptr, 0, 4 * wide, &v.read);  // first: read in whole words, so it must be aligned
     near = take(near, all_x + own, 3 * count, 3 * share, &v.x);
@@ -199,11 +199,15 @@ extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) conjugate_grad
     near = take(near, free, count, share, &v.free);
     v.near_blocks = near, v.near_start = (int *)(near + 9 * room);
     v.near_local = (unsigned short *)(v.near_start + share + 1);
-    for (int i = threadIdx.x; i <= count; i += blockDim.x) v.near_start[i] = row_start[first + i] - v.begin_k;
-    const int held = min((int64)room, row_start[first + count] - v.begin_k);
-    for (int k = threadIdx.x; k < held; k += blockDim.x) v.near_local[k] = local[v.begin_k + k];
+    for (int i = threadIdx.x; i <= count; i += blockDim.x) v.near_start[i] = row_start[first + i] - begin_k;
+    const int total = row_start[first + count] - begin_k, held = min(room, total);
+    real *far_blocks = work + 9 * (row_start[nodes] * system + begin_k);
+    v.far = total - held, v.far_blocks = far_blocks;
+    for (int e = threadIdx.x; e < 9 * v.far; e += blockDim.x)
+        far_blocks[e % 9 * v.far + e / 9] = __ldcs(blocks + 9 * (begin_k + held) + e);
+    for (int k = threadIdx.x; k < held; k += blockDim.x) v.near_local[k] = local[begin_k + k];
     for (int e = threadIdx.x; e < 9 * held; e += blockDim.x)
-        v.near_blocks[e % 9 * room + e / 9] = blocks[9 * v.begin_k + e];
+        v.near_blocks[e % 9 * room + e / 9] = blocks[9 * begin_k + e];
     __syncthreads();
     const Outcome outcome = iterate(v, tolerance, limit);
     __syncthreads();

@@ -7,26 +7,36 @@ __device__ inline void softplus_and_slope(double a, double x, double *value, dou
     *slope = (t >= 0.0 ? e : 1.0) / (1.0 + e);
 }
 
-// The surface points of the body: each lies between two nodes; node i holds node_points[node_start[i]...].
+// The contact points of the body: each rides on the corners (P, 8) of a cell, x = Σ_p weight_p x_p; cell c has the points
+// start[c] to start[c + 1].
 struct Points {
-    const int *node_a, *node_b;
-    const double *weight_b;
-    const int64 *node_start;
-    const int *node_points;
-    const int64 *slot_of_pair;
+    const int *nodes;
+    const double *weight;
+    const int64 *start;
     const double *area;
+
+    // Component k of nodal values at point t.
+    __device__ double at(int64 t, const real *nodal, int k) const {
+        double total = 0.0;
+#pragma unroll
+        for (int p = 0; p < 8; ++p) total += weight[8 * t + p] * nodal[3 * (int64)nodes[8 * t + p] + k];
+        return total;
+    }
 };
 
-// blocks += value · share_i share_j n nᵀ for one point of node i; only row i is touched.
-__device__ inline void add_point_blocks(const Points &points, int v, bool is_a, int64 centre, const double *normal,
-                                        double value, real *blocks) {
-    const double weight = points.weight_b[v], own = is_a ? 1.0 - weight : weight, other = 1.0 - own;
-    const int64 there = points.slot_of_pair[2 * (int64)v + (is_a ? 0 : 1)];
-    const bool pair = points.node_a[v] != points.node_b[v];
-    for (int a = 0; a < 3; ++a)
-        for (int b = 0; b < 3; ++b) {
-            const double nn = value * own * normal[a] * normal[b];
-            blocks[9 * centre + 3 * a + b] += nn * own;
-            if (pair) blocks[9 * there + 3 * a + b] += nn * other;
-        }
+// Row i of the blocks += value · weight_p weight_q n nᵀ for the points of the cell in which node i is corner p.
+// slot: of node i; value (P,) in steps of `stride`.
+__device__ inline void add_cell_blocks(const Points &points, int c, int p, const int64 *slot, const double *normal,
+                                       const double *value, int stride, real *blocks) {
+    for (int q = 0; q < 8; ++q) {
+        double total = 0.0;
+        for (int64 t = points.start[c]; t < points.start[c + 1]; ++t)
+            total += value[stride * t] * points.weight[8 * t + p] * points.weight[8 * t + q];
+        if (total == 0.0) continue;
+        const int offset =
+            13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1);
+        real *block = blocks + 9 * slot[offset];
+        for (int a = 0; a < 3; ++a)
+            for (int b = 0; b < 3; ++b) block[3 * a + b] += total * normal[a] * normal[b];
+    }
 }

@@ -20,7 +20,11 @@ PARTS = {
     "conjugate_gradient_resident": ("common.cuh", "conjugate_gradient.cuh"),
     "conjugate_gradient_streamed": ("common.cuh", "conjugate_gradient.cuh"),
     "step": (*_CELLS, "step.cuh"),
+    "conjugate_gradient_columns": ("common.cuh", "conjugate_gradient.cuh"),
     "step_adjoint": (*_CELLS, "step.cuh"),
+    "step_tangent": (*_CELLS, "step.cuh"),
+    "guard": (*_CELLS, "step.cuh"),
+    "points": ("common.cuh",),
 }
 REAL_NAMES = {"float32": "float", "float64": "double"}
 _THREADS = 128

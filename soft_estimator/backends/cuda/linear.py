@@ -102,13 +102,15 @@ class Plan:
 class Halo:
     """The nodes that each thread block of a team reads: nodes[start[b]:start[b + 1]], `wide` at most.
 
-    local: where a matrix block's column stands in the list of the thread block that has its row.
+    local: where a matrix block's column stands in the list of the thread block that has its row. most_blocks: matrix
+    blocks that a thread block has at most.
     """
 
     nodes: Any
     start: Any
     local: Any
     wide: int
+    most_blocks: int
 
 
 def find_halo(row_start: Any, column: Any, nodes: int, team: int) -> Halo:
@@ -121,7 +123,8 @@ def find_halo(row_start: Any, column: Any, nodes: int, team: int) -> Halo:
     start = cupy.searchsorted(key, cupy.arange(team + 1) * nodes)
     local = local.ravel() - start[rank]
     wide = int((start[1:] - start[:-1]).max())
-    return Halo(typed(key % nodes, np.int32), typed(start, np.int32), typed(local, np.uint16), wide)
+    most = int((place[1:] - place[:-1]).max())
+    return Halo(typed(key % nodes, np.int32), typed(start, np.int32), typed(local, np.uint16), wide, most)
 
 
 def plan(row_start: Any, column: Any, nodes: int, systems: int, size: int) -> tuple[Plan, Halo | None]:
@@ -160,7 +163,11 @@ class BatchSolver:
         # z (N, 4), or two sets of its words of 16 bytes with a tag in each; the largest tag used so far.
         streamed = self.plan.room == 0
         self.z = cupy.zeros((systems, self.nodes, 4 if streamed else 8), real)
-        self.work = cupy.empty((systems, 12 * self.nodes + 9 * len(column)), real) if streamed else self.z
+        self.work = self.z  # nothing, unless blocks must be laid out anew
+        if streamed:
+            self.work = cupy.empty((systems, 12 * self.nodes + 9 * len(column)), real)
+        elif self.halo is not None and self.halo.most_blocks > self.plan.room:
+            self.work = cupy.empty((systems, 9 * len(column)), real)
         self.places = cupy.zeros((systems, 2, 3, self.plan.team, 2))
         self.tag = 0
 

@@ -161,9 +161,8 @@ def assemble(
 def contact_points(
     position: Any,
     u: Any,
-    node_a: Any,
-    node_b: Any,
-    weight_b: Any,
+    nodes: Any,
+    weight: Any,
     normal: Any,
     offset: float,
     sharpness: float,
@@ -171,35 +170,29 @@ def contact_points(
     depth: Any,
     slope: Any,
 ) -> None:
-    real, count = real_of(position), len(node_a)
-    points = (node_a, node_b, typed(weight_b, np.float64), typed(normal, np.float64), float(offset), float(sharpness))
+    real, count = real_of(position), len(nodes)
+    points = (nodes, typed(weight, np.float64), typed(normal, np.float64), float(offset), float(sharpness))
     arguments = (count, position, typed(u, real), *points, distance, depth, slope)
     launch("contact", "contact_points", real, count, *arguments)
 
 
-def spread_along(
-    normal: Any, value: Any, node_a: Any, point_start: Any, point_index: Any, weight_b: Any, out: Any
-) -> None:
+def at_points(nodal: Any, nodes: Any, weight: Any, out: Any) -> None:
+    real, count = real_of(nodal), len(nodes)
+    with writing(out, np.float64) as y:
+        launch("contact", "at_points", real, count, count, typed(nodal, real), nodes, typed(weight, np.float64), y)
+
+
+def spread_along(normal: Any, value: Any, node_cells: Any, point_start: Any, weight: Any, out: Any) -> None:
     real = real_of(out)
-    points = (typed(normal, np.float64), typed(value, np.float64), node_a, point_start, point_index, weight_b)
+    points = (typed(normal, np.float64), typed(value, np.float64), node_cells, point_start, weight)
     with writing(out, real) as y:
         launch("contact", "spread_along", real, len(y), len(y), *points, y)
 
 
 def add_contact_blocks(
-    normal: Any,
-    value: Any,
-    node_a: Any,
-    node_b: Any,
-    weight_b: Any,
-    point_start: Any,
-    point_index: Any,
-    slot_of_pair: Any,
-    slot: Any,
-    blocks: Any,
+    normal: Any, value: Any, node_cells: Any, point_start: Any, weight: Any, slot: Any, blocks: Any
 ) -> None:
     real, count = real_of(blocks), len(slot)
-    points = (node_a, node_b, weight_b, point_start, point_index, slot_of_pair)
-    forces = (typed(normal, np.float64), typed(value, np.float64))
+    points = (typed(normal, np.float64), typed(value, np.float64), node_cells, point_start, weight)
     with writing(blocks, real) as y:
-        launch("contact", "add_contact_blocks", real, count, count, *forces, *points, slot, y)
+        launch("contact", "add_contact_blocks", real, count, count, *points, slot, y)

@@ -68,6 +68,28 @@ extern "C" __global__ void assemble_systems(const Body *bodies, const Scheme *sc
     for (int k = 0; k < 9; ++k) out[k] = block[k];
 }
 
+// Force on the right-hand side and stiffness in the system of every contact point along n, touch (systems, P, 2).
+extern "C" __global__ void touch_points(const Body *bodies, const Scheme *schemes, const double *materials, int width,
+                                        const real *u, const real *v, const real *a, double *touch) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int64 t = thread_index(), system = blockIdx.y;
+    if (t >= body.point_count) return;
+    const Material &m = material_of(materials, width, system);
+    const Motion motion = of_system(u, v, a, 3 * body.nodes * system);
+    const double factor = scheme.stiffness * body.points.area[t];
+    const double start = distance_of(body, m, t, motion.u);
+    const double change = moved_ahead(body, scheme, m, t, motion.ahead(scheme));
+    double depth, slope, *out = touch + 2 * (body.point_count * system + t);
+    if (scheme.implicit != 0.0) {  // f(ũ) + C (ũ - u): the system's C Δu term then acts from ũ on
+        softplus_and_slope(scheme.sharpness, start + change, &depth, &slope);
+        out[0] = factor * (depth + slope * change), out[1] = scheme.c_k * factor * slope;
+    } else {
+        softplus_and_slope(scheme.sharpness, start, &depth, &slope);
+        out[0] = factor * (depth - slope * change), out[1] = 0.0;
+    }
+}
+
 // Displacement of a held node at the end of the step; path: moves, Q (9), shift (3) of its region.
 __device__ inline double prescribed(const double *path, const real *position, const double *start, int k) {
     double total = path[10 + k] - position[k];
@@ -78,8 +100,8 @@ __device__ inline double prescribed(const double *path, const real *position, co
 // Right-hand side, first guess and preconditioner; contact is added to the blocks on the way.
 extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *schemes, const double *materials, int width,
                                         const real *u, const real *v, const real *a, const double *paths,
-                                        const double *start, const real *corner, real *blocks, real *inverse, real *rhs,
-                                        real *increment) {
+                                        const double *start, const real *corner, const double *touch, real *blocks,
+                                        real *inverse, real *rhs, real *increment) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int i = thread_index(), system = blockIdx.y;
@@ -95,7 +117,8 @@ extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *scheme
         for (int k = 0; k < 3; ++k) total[k] -= corner[24 * (body.cells * system + c) + 3 * p + k];
     }
     blocks += 9 * body.row_start[body.nodes] * system;
-    const double contact = scheme.stiffness > 0.0 ? contact_force(body, scheme, m, motion, i, true, blocks) : 0.0;
+    touch += 2 * body.point_count * system;
+    const double contact = scheme.stiffness > 0.0 ? contact_force(body, scheme, m, touch, i, blocks) : 0.0;
     const double mass = real(m.density * body.volume[i]);
     const int region = body.held[i];
     for (int k = 0; k < 3; ++k) {

@@ -2,7 +2,7 @@
 // Only 8-byte fields, so that stepper.py can write the structures as rows of 64-bit numbers.
 
 struct Body {
-    int64 nodes, cells;
+    int64 nodes, cells, point_count;
     const int *cell_nodes, *node_cells, *gradient_index, *cell_region;
     const real *table, *position, *free;
     const double *volume, *load;
@@ -47,58 +47,35 @@ __device__ inline const Material &material_of(const double *materials, int width
     return *(const Material *)(materials + (int64)width * system);
 }
 
-// A surface point and the share of it that belongs to one of its nodes.
-struct Point {
-    int64 a, b;
-    double weight, area, own;
-    bool is_a;
-
-    __device__ Point(const Points &points, int v, int node) {
-        is_a = points.node_a[v] == node;
-        a = 3 * (int64)points.node_a[v], b = 3 * (int64)points.node_b[v];
-        weight = points.weight_b[v], area = points.area[v], own = is_a ? 1.0 - weight : weight;
-    }
-
-    __device__ double at(const real *nodal, int k) const {
-        return (1.0 - weight) * nodal[a + k] + weight * nodal[b + k];
-    }
-
-    // n·x + d of the point at displacement u, or after moving on from there with a velocity for a while.
-    __device__ double distance(const Body &body, const Material &m, const real *u, const real *velocity = nullptr,
-                               double ahead_s = 0.0) const {
-        double delta = m.offset;
+// n·x + d of point t at displacement u.
+__device__ inline double distance_of(const Body &body, const Material &m, int64 t, const real *u) {
+    double delta = m.offset;
 #pragma unroll
-        for (int k = 0; k < 3; ++k)
-            delta += m.normal[k] * (at(body.position, k) + at(u, k) + (velocity ? ahead_s * at(velocity, k) : 0.0));
-        return delta;
-    }
-};
+    for (int k = 0; k < 3; ++k) delta += m.normal[k] * (body.points.at(t, body.position, k) + body.points.at(t, u, k));
+    return delta;
+}
 
-// Contact of node i: its normal force [N] on the right-hand side; the contact's stiffness goes into row i.
-__device__ inline double contact_force(const Body &body, const Scheme &scheme, const Material &m, const Motion &motion,
-                                       int i, bool with_force, real *blocks) {
-    const Points &points = body.points;
+// How far point t moves along n with the velocity that looks ahead.
+__device__ inline double moved_ahead(const Body &body, const Scheme &scheme, const Material &m, int64 t,
+                                     const real *velocity) {
+    double along = 0.0;
+#pragma unroll
+    for (int k = 0; k < 3; ++k) along += m.normal[k] * body.points.at(t, velocity, k);
+    return scheme.c_k * scheme.step * along;
+}
+
+// Contact of node i, given force and stiffness of the points (P, 2): its normal force [N] on the right-hand side; the
+// stiffness goes into row i of the blocks.
+__device__ inline double contact_force(const Body &body, const Scheme &scheme, const Material &m, const double *touch,
+                                       int i, real *blocks) {
     double total = 0.0;
-    for (int64 k = points.node_start[i]; k < points.node_start[i + 1]; ++k) {
-        const int v = points.node_points[k];
-        const Point point(points, v, i);
-        const double factor = scheme.stiffness * point.area;
-        const double predicted = point.distance(body, m, motion.u, motion.ahead(scheme), scheme.c_k * scheme.step);
-        double depth, slope;
-        if (scheme.implicit != 0.0) {
-            softplus_and_slope(scheme.sharpness, predicted, &depth, &slope);
-            const double value = scheme.c_k * factor * slope;
-            if (value != 0.0)
-                add_point_blocks(points, v, point.is_a, body.slot[27 * (int64)i + 13], m.normal, value, blocks);
-        }
-        if (!with_force) continue;
-        const double start = point.distance(body, m, motion.u), change = predicted - start;
-        if (scheme.implicit != 0.0) {  // f(ũ) + C (ũ - u): the system's C Δu term then acts from ũ on
-            total += point.own * factor * (depth + slope * change);
-        } else {
-            softplus_and_slope(scheme.sharpness, start, &depth, &slope);
-            total += point.own * factor * (depth - slope * change);
-        }
+    for (int p = 0; p < 8; ++p) {
+        const int c = body.node_cells[8 * (int64)i + p];
+        if (c < 0) continue;
+        for (int64 t = body.points.start[c]; t < body.points.start[c + 1]; ++t)
+            total += body.points.weight[8 * t + p] * touch[2 * t];
+        if (scheme.implicit != 0.0)
+            add_cell_blocks(body.points, c, p, body.slot + 27 * (int64)i, m.normal, touch + 1, 2, blocks);
     }
     return total;
 }

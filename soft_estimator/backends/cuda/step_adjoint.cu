@@ -14,16 +14,16 @@
 // Contact stiffness, preconditioner and right-hand side of A λ = Δu_bar; λ starts from zero.
 extern "C" __global__ void prepare_step_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
                                                 int width, const real *u, const real *v, const real *a,
-                                                const real *u_bar, const real *v_bar, const real *a_bar, real *blocks,
-                                                real *inverse, real *rhs, real *lmbda) {
+                                                const real *u_bar, const real *v_bar, const real *a_bar,
+                                                const double *touch, real *blocks, real *inverse, real *rhs,
+                                                real *lmbda) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int i = thread_index(), system = blockIdx.y;
     if (i >= body.nodes) return;
     const Material &m = material_of(materials, width, system);
-    const Motion motion = of_system(u, v, a, 3 * body.nodes * system);
     blocks += 9 * body.row_start[body.nodes] * system;
-    if (scheme.stiffness > 0.0) contact_force(body, scheme, m, motion, i, false, blocks);
+    if (scheme.stiffness > 0.0) contact_force(body, scheme, m, touch + 2 * body.point_count * system, i, blocks);
     for (int k = 0; k < 3; ++k) {
         const int64 place = 3 * (body.nodes * system + i) + k;
         const double total = u_bar[place] + scheme.d_u * v_bar[place] + scheme.e_u * a_bar[place];
@@ -76,48 +76,71 @@ extern "C" __global__ void pull_cells_adjoint(const Body *bodies, const Scheme *
     if (p < 2) lame_sums[(2 * (int64)system + p) * body.cells + c] += p == 0 ? lame_bar[0] : lame_bar[1];
 }
 
-// The derivatives that node i gets through its surface points: by u, and by the velocity that looks ahead.
-__device__ inline void contact_adjoint(const Body &body, const Scheme &scheme, const Material &m, const Motion &motion,
-                                       const real *u_after, const real *lmbda, int i, double *u_bar,
-                                       double *ahead_bar, double *sums) {
+// What every contact point receives, touch_bar (systems, P, 5): the derivatives by its distance, by the change of it up
+// to the prediction, and by the plane's normal (3).
+extern "C" __global__ void touch_points_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
+                                                int width, const real *u, const real *v, const real *a,
+                                                const real *u_after, const real *lmbda, double *touch_bar) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
     const Points &points = body.points;
-    const double ahead = scheme.c_k * scheme.step;
+    const int64 t = thread_index(), system = blockIdx.y, offset = 3 * body.nodes * system;
+    if (t >= body.point_count) return;
+    const Material &m = material_of(materials, width, system);
+    const Motion motion = of_system(u, v, a, offset);
+    const real *look = motion.ahead(scheme);
+    const double factor = scheme.stiffness * points.area[t], ahead = scheme.c_k * scheme.step;
+    const double start = distance_of(body, m, t, motion.u), change = moved_ahead(body, scheme, m, t, look);
+    double at[3], moved[3], depth, slope, predicted_bar, distance_bar, value, by_moved = 0.0;
+#pragma unroll
+    for (int j = 0; j < 3; ++j) {
+        at[j] = points.at(t, lmbda + offset, j);
+        moved[j] = points.at(t, u_after + offset, j) - points.at(t, motion.u, j);
+    }
+    const double along = dot(at, m.normal);
+    if (scheme.implicit != 0.0) {
+        softplus_and_slope(scheme.sharpness, start + change, &depth, &slope);
+        const double gap = change - scheme.c_k * dot(moved, m.normal);
+        predicted_bar = -factor * along * scheme.sharpness * slope * (1 - slope) * gap;
+        distance_bar = -factor * along * slope;
+        value = factor * (depth + slope * gap);
+        by_moved = scheme.c_k * factor * along * slope;
+    } else {
+        softplus_and_slope(scheme.sharpness, start, &depth, &slope);
+        predicted_bar = -factor * along * slope;
+        distance_bar = factor * along * scheme.sharpness * slope * (1 - slope) * change;
+        value = factor * (depth - slope * change);
+    }
+    double *out = touch_bar + 5 * (body.point_count * system + t);
+    out[0] = predicted_bar + distance_bar, out[1] = predicted_bar;
+#pragma unroll
+    for (int j = 0; j < 3; ++j) {
+        const double here = points.at(t, body.position, j) + points.at(t, motion.u, j);
+        out[2 + j] = value * at[j] - by_moved * moved[j] + distance_bar * here +
+                     predicted_bar * (here + ahead * points.at(t, look, j));
+    }
+}
+
+// The derivatives that node i gets through its contact points: by u, and by the velocity that looks ahead.
+__device__ inline void contact_adjoint(const Body &body, const Scheme &scheme, const Material &m,
+                                       const double *touch_bar, int i, double *u_bar, double *ahead_bar,
+                                       double *sums) {
     double by_u = 0.0, by_prediction = 0.0;
-    for (int64 k = points.node_start[i]; k < points.node_start[i + 1]; ++k) {
-        const Point point(points, points.node_points[k], i);
-        const double factor = scheme.stiffness * point.area;
-        const double predicted = point.distance(body, m, motion.u, motion.ahead(scheme), ahead);
-        const double start = point.distance(body, m, motion.u);
-        double at[3], moved[3], depth, slope, predicted_bar, distance_bar, value, by_moved = 0.0;
+    for (int p = 0; p < 8; ++p) {
+        const int c = body.node_cells[8 * (int64)i + p];
+        if (c < 0) continue;
+        for (int64 t = body.points.start[c]; t < body.points.start[c + 1]; ++t) {
+            const double *bar = touch_bar + 5 * t, weight = body.points.weight[8 * t + p];
+            by_u += weight * bar[0], by_prediction += weight * bar[1];
+            if (p != 0) continue;  // each point counts once for the plane
+            sums[BY_OFFSET] += bar[0];
 #pragma unroll
-        for (int j = 0; j < 3; ++j) at[j] = point.at(lmbda, j), moved[j] = point.at(u_after, j) - point.at(motion.u, j);
-        const double along = dot(at, m.normal);
-        if (scheme.implicit != 0.0) {
-            softplus_and_slope(scheme.sharpness, predicted, &depth, &slope);
-            const double gap = predicted - start - scheme.c_k * dot(moved, m.normal);
-            predicted_bar = -factor * along * scheme.sharpness * slope * (1 - slope) * gap;
-            distance_bar = -factor * along * slope;
-            value = factor * (depth + slope * gap);
-            by_moved = scheme.c_k * factor * along * slope;
-        } else {
-            softplus_and_slope(scheme.sharpness, start, &depth, &slope);
-            const double change = predicted - start;
-            predicted_bar = -factor * along * slope;
-            distance_bar = factor * along * scheme.sharpness * slope * (1 - slope) * change;
-            value = factor * (depth - slope * change);
-        }
-        by_u += point.own * (predicted_bar + distance_bar), by_prediction += point.own * predicted_bar;
-        if (!point.is_a) continue;  // each point counts once
-        sums[BY_OFFSET] += predicted_bar + distance_bar;
-#pragma unroll
-        for (int j = 0; j < 3; ++j) {
-            const double here = point.at(body.position, j) + point.at(motion.u, j);
-            sums[BY_NORMAL + j] += value * at[j] - by_moved * moved[j] + distance_bar * here +
-                                   predicted_bar * (here + ahead * point.at(motion.ahead(scheme), j));
+            for (int j = 0; j < 3; ++j) sums[BY_NORMAL + j] += bar[2 + j];
         }
     }
+    const double ahead = scheme.c_k * scheme.step * by_prediction;
 #pragma unroll
-    for (int j = 0; j < 3; ++j) u_bar[j] += by_u * m.normal[j], ahead_bar[j] += ahead * by_prediction * m.normal[j];
+    for (int j = 0; j < 3; ++j) u_bar[j] += by_u * m.normal[j], ahead_bar[j] += ahead * m.normal[j];
 }
 
 // Δu of a moving held node is its target minus u, and enters the free rows through A.
@@ -141,7 +164,8 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
                                                  int width, const real *u, const real *v, const real *a,
                                                  const real *u_after, const double *paths, const real *blocks,
                                                  const real *lmbda, const double *pulled, const double *turned,
-                                                 real *u_bar, real *v_bar, real *a_bar, double *sums) {
+                                                 const double *touch_bar, real *u_bar, real *v_bar, real *a_bar,
+                                                 double *sums) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int i = thread_index(), system = blockIdx.y;
@@ -178,7 +202,7 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
         mine[BY_DENSITY] += weighted * moved;
     }
     if (scheme.stiffness > 0.0)
-        contact_adjoint(body, scheme, m, motion, u_after + offset, lmbda + offset, i, u_out, ahead, mine);
+        contact_adjoint(body, scheme, m, touch_bar + 5 * body.point_count * system, i, u_out, ahead, mine);
     const int region = body.held[i];
     if (region >= 0 && paths[13 * region] != 0.0) {
         double increment_bar[3];

@@ -34,13 +34,10 @@ _BODY = (
     ("row_start", np.int64),
     ("column", np.int32),
     ("held", np.int32),
-    ("node_a", np.int32),
-    ("node_b", np.int32),
-    ("weight_b", np.float64),
-    ("node_start", np.int64),
-    ("node_points", np.int32),
-    ("slot_of_pair", np.int64),
-    ("area_m2", np.float64),
+    ("point_nodes", np.int32),
+    ("point_weight", np.float64),
+    ("point_start", np.int64),
+    ("point_area", np.float64),
 )
 
 
@@ -73,11 +70,12 @@ class CudaStepper:
         self.systems, self.regions = len(materials), materials.shape[1] - MATERIAL_NUMBERS
         self._arrays = {k: cupy.ascontiguousarray(body[k], dtype=t or self.real) for k, t in _BODY}
         self.nodes, self.cells = len(self._arrays["free"]), len(self._arrays["cell_region"])
-        self.row_blocks = len(self._arrays["column"])
-        pointers = [self.nodes, self.cells, *(self._arrays[k].data.ptr for k, _ in _BODY)]
+        self.row_blocks, self.points = len(self._arrays["column"]), len(self._arrays["point_area"])
+        pointers = [self.nodes, self.cells, self.points, *(self._arrays[k].data.ptr for k, _ in _BODY)]
         words = np.concatenate([np.array(pointers, np.uint64), np.array([spacing_m]).view(np.uint64)])
         self.body = cupy.asarray(words)
         self.scheme = cupy.asarray(np.array([*scheme, *contact], np.float64))
+        self.has_contact = contact[0] > 0
         self.materials = cupy.asarray(np.ascontiguousarray(materials, np.float64))
         self.start = cupy.ascontiguousarray(cupy.asarray(start), np.float64)
         self._allocate()
@@ -87,11 +85,24 @@ class CudaStepper:
         self.rotation, self.corner = cupy.empty((b, c, 9), real), cupy.empty((b, c, 24), real)
         self.blocks, self.inverse = cupy.empty((b, self.row_blocks, 9), real), cupy.empty((b, n, 9), real)
         self.rhs, self.solution = cupy.empty((b, n, 3), real), cupy.empty((b, n, 3), real)
+        self.touch = cupy.empty((b, self.points, 2))
         self.pulled: Any = None  # the adjoint's own arrays, made when first needed
+        self.nothing: Any = None  # derivatives of zero, likewise
         solver = (self._arrays["row_start"], self._arrays["column"], self._arrays["free"])
         self.solver = BatchSolver(*solver, b, real)
 
-    def _common(self) -> tuple:
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """The body's arrays, by the names in `_BODY`."""
+        return self._arrays
+
+    def set_parameters(self, materials: np.ndarray, start: Any) -> None:
+        """Take other materials and starts for the same systems."""
+        self.materials.set(np.ascontiguousarray(materials, np.float64))
+        self.start[...] = cupy.asarray(start)
+
+    def common(self) -> tuple:
+        """What all kernels of a step take first."""
         return self.body, self.scheme, self.materials, self.materials.shape[1]
 
     def _launch(self, name: str, function: str, threads: int, *arguments: Any, grid: tuple[int, ...] = ()) -> None:
@@ -104,34 +115,54 @@ class CudaStepper:
             paths: motion of the held regions at the end of the step, (regions, 13): moves, Q (9), shift (3).
             report: out, (systems, 3): iterations, relative residual and status of the solve.
         """
-        common = self._common()
+        common = self.common()
         self._launch("step", "turn_cells", 8 * self.cells, *common, *before, self.rotation, self.corner)
         self._launch("step", "assemble_systems", self.nodes, *common, self.rotation, self.blocks, grid=(27,))
         system = (self.blocks, self.inverse, self.rhs, self.solution)
-        self._launch("step", "prepare_step", self.nodes, *common, *before, paths, self.start, self.corner, *system)
+        self._touch(before)
+        loads = (paths, self.start, self.corner, self.touch)
+        self._launch("step", "prepare_step", self.nodes, *common, *before, *loads, *system)
         self.solver.solve(*system, self.tolerance, self.limit, report)
         self._launch("step", "advance", 3 * self.nodes, *common[:2], *before, self.solution, *after)
+
+    def linearise(self, before: State, bar: State | None = None) -> None:
+        """Rotations, blocks and preconditioner of the step from `before`; the adjoint's right-hand side for `bar`."""
+        common = self.common()
+        if bar is None and self.nothing is None:
+            self.nothing = cupy.zeros((self.systems, self.nodes, 3), self.real)
+        self._launch("step", "turn_cells", 8 * self.cells, *common, *before, self.rotation, None)
+        self._launch("step", "assemble_systems", self.nodes, *common, self.rotation, self.blocks, grid=(27,))
+        system = (self.blocks, self.inverse, self.rhs, self.solution)
+        bar = bar or (self.nothing,) * 3
+        self._touch(before)
+        self._launch("step_adjoint", "prepare_step_adjoint", self.nodes, *common, *before, *bar, self.touch, *system)
+
+    def _touch(self, before: State) -> None:
+        """Force and stiffness of the contact points."""
+        if self.has_contact:
+            self._launch("step", "touch_points", self.points, *self.common(), *before, self.touch)
 
     def start_backward(self) -> None:
         """Forget what the parameters have received so far."""
         b, n, c = self.systems, self.nodes, self.cells
         if self.pulled is None:
             self.pulled, self.turned = cupy.empty((b, c, 24)), cupy.empty((b, c, 24))
+            self.touch_bar = cupy.empty((b, self.points, 5))
         self.sums, self.lame_sums = cupy.zeros((b, SUMS, n)), cupy.zeros((b, 2, c))
 
     def backward(self, before: State, u_after: Any, bar: State, paths: Any, report: Any) -> None:
         """One step backwards: `bar`, the derivatives by the state after the step, become those by the one before."""
-        common = self._common()
-        self._launch("step", "turn_cells", 8 * self.cells, *common, *before, self.rotation, None)
-        self._launch("step", "assemble_systems", self.nodes, *common, self.rotation, self.blocks, grid=(27,))
-        system = (self.blocks, self.inverse, self.rhs, self.solution)
-        self._launch("step_adjoint", "prepare_step_adjoint", self.nodes, *common, *before, *bar, *system)
+        self.linearise(before, bar)
+        common, system = self.common(), (self.blocks, self.inverse, self.rhs, self.solution)
         self.solver.solve(*system, self.tolerance, self.limit, report)
         cells = (self.rotation, self.pulled, self.turned, self.lame_sums)
         self._launch(
             "step_adjoint", "pull_cells_adjoint", 8 * self.cells, *common, *before, u_after, self.solution, *cells
         )
-        nodes = (paths, self.blocks, self.solution, self.pulled, self.turned)
+        if self.has_contact:
+            points = (*before, u_after, self.solution, self.touch_bar)
+            self._launch("step_adjoint", "touch_points_adjoint", self.points, *common, *points)
+        nodes = (paths, self.blocks, self.solution, self.pulled, self.turned, self.touch_bar)
         self._launch(
             "step_adjoint", "collect_nodes_adjoint", self.nodes, *common, *before, u_after, *nodes, *bar, self.sums
         )

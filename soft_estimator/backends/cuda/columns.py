@@ -1,0 +1,93 @@
+"""Launches conjugate gradients for several right-hand sides of one matrix, which is then read once for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from soft_estimator.backends.cuda.kernels import kernel
+
+MOST_COLUMNS = 32  # of a launch, as in conjugate_gradient_columns.cu
+_GROUP = 4  # columns of a thread
+_SCRATCH_BYTES, _COLUMNS_BYTES, _PARTS = 100 * 8, 4096, 12
+_MOST_THREADS = 512
+_FEWEST_ROWS = 16
+
+
+class ColumnSolver:
+    """Systems A x_j = b_j on the free nodes, for one pattern; does not wait for the device.
+
+    Args:
+        row_start, column: the pattern. free: (N,), 0 for held nodes. columns: right-hand sides. real: precision.
+    """
+
+    def __init__(self, row_start: Any, column: Any, free: Any, columns: int, real: Any) -> None:
+        self.row_start, self.column, self.free = row_start, column, free
+        self.nodes, self.real = len(free), np.dtype(real)
+        attributes = cupy.cuda.Device().attributes
+        self.team = min(attributes["MultiProcessorCount"], (self.nodes + _FEWEST_ROWS - 1) // _FEWEST_ROWS)
+        share = (self.nodes + self.team - 1) // self.team
+        # Columns are dealt out evenly, so that no launch has few of them.
+        launches = (columns + MOST_COLUMNS - 1) // MOST_COLUMNS
+        each = (columns + launches - 1) // launches
+        self.groups = (each + _GROUP - 1) // _GROUP
+        self.ranges = [(k, min(k + each, columns)) for k in range(0, columns, each)]
+        # A thread keeps its group: a multiple of 32 and of the groups.
+        unit = 32 * self.groups // np.gcd(32, self.groups)
+        wanted = (share * self.groups + unit - 1) // unit * unit
+        self.threads = int(min(wanted, _MOST_THREADS // unit * unit))
+        fixed = _SCRATCH_BYTES + _COLUMNS_BYTES + 8 * _PARTS * self.threads
+        a_block = 9 * self.real.itemsize + 4
+        room = min(27 * share, (attributes["MaxSharedMemoryPerBlockOptin"] - fixed - 16) // a_block)
+        self.room = room // 4 * 4  # keeps the columns behind the blocks aligned
+        self.shared_bytes = int(fixed + self.room * a_block)
+        self.kernel = kernel("conjugate_gradient_columns", "conjugate_gradient_columns", self.real.name)
+        if self.shared_bytes > 48 * 1024:
+            self.kernel.max_dynamic_shared_size_bytes = self.shared_bytes
+        wide = _GROUP * self.groups
+        self.work = cupy.empty((7, self.nodes, 3, wide), self.real)
+        self.places = cupy.zeros((2, 3, self.team, 2))
+        self.sums = cupy.zeros((3 * wide * (self.team + 1), 2))
+        self.tag = 0
+
+    def solve(self, blocks: Any, inverse: Any, b: Any, x: Any, tolerance: float, limit: int, report: Any) -> None:
+        """Solve from the guesses in x, which is overwritten.
+
+        Args:
+            blocks: (B, 9). inverse: of the diagonal blocks, (N, 9). b, x: (columns, N, 3).
+            report: out, (columns, 3): iterations, relative residual, status.
+        """
+        for first, last in self.ranges:
+            arguments = (
+                np.int32(self.nodes),
+                np.int32(last - first),
+                np.int32(self.groups),
+                np.int32(self.room),
+                self.row_start,
+                self.column,
+                blocks,
+                inverse,
+                self.free,
+                b[first:last],
+                x[first:last],
+                self.work,
+                np.float64(tolerance),
+                np.int32(limit),
+                np.uint32(self._next_tag(limit)),
+                self.places,
+                self.sums,
+                report[first:last],
+            )
+            self.kernel((self.team,), (self.threads,), arguments, shared_mem=self.shared_bytes)
+
+    def _next_tag(self, limit: int) -> int:
+        """The first of the tags of a solve; columns may start again a few times, each with the iterations left."""
+        need = 5 * limit + 64
+        tag, self.tag = self.tag, self.tag + need
+        if self.tag < 1 << 32:
+            return tag
+        self.places[...], self.sums[...] = 0, 0  # all numbers used up: forget the old tags and start again
+        self.tag = need
+        return 0

@@ -1,0 +1,53 @@
+"""Launches what tells whether steps can be trusted; nothing is read back here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from soft_estimator.backends.cuda.kernels import kernel, launch
+from soft_estimator.backends.cuda.stepper import CudaStepper, State
+
+SUMS = 11  # of a state, as numbered in guard.cu
+
+
+class CudaGuard:
+    """Sums over a stepper's states and steps.
+
+    Args:
+        fill: how much of each cell is inside the body, (C,).
+
+    A row of sums holds: elastic energy [J], fill-weighted squared turn that was not foreseen, kinetic energy [J],
+    potential of gravity and loads [J], work on held nodes [J], contact energy [J], stiffness of extrapolated contact
+    [N/m], the largest ratio of that to what holds against it at a point, and momentum (3) [N s].
+    """
+
+    def __init__(self, stepper: CudaStepper, fill: Any) -> None:
+        self.stepper, self.fill = stepper, cupy.ascontiguousarray(cupy.asarray(fill), np.float64)
+        b = stepper.systems
+        self.of_cells, self.of_nodes = cupy.empty((b, 2, stepper.cells)), cupy.empty((b, 6, stepper.nodes))
+        self.of_points = cupy.empty((b, 3, stepper.points)) if stepper.has_contact else None
+
+    def state(self, u: Any, v: Any, out: Any) -> None:
+        """Energies of a state, u and v (systems, N, 3), into out (systems, 11)."""
+        self._sum((None, None, None), u, v, None, out)
+
+    def step(self, before: State, after: State, paths: Any, out: Any) -> None:
+        """The sums of the step that the stepper has just made, into out (systems, 11)."""
+        self._sum(before, after[0], after[1], paths, out)
+
+    def _sum(self, before: tuple, u: Any, v: Any, paths: Any, out: Any) -> None:
+        s = self.stepper
+        common, grid = s.common(), (s.systems,)
+        cells = (self.fill, before[0], u, s.rotation, self.of_cells)
+        launch("guard", "guard_cells", s.real, 8 * s.cells, *common, *cells, grid=grid)
+        nodes = (paths, *before, u, v, s.blocks, s.rhs, self.of_nodes)
+        launch("guard", "guard_nodes", s.real, s.nodes, *common, *nodes, grid=grid)
+        if self.of_points is not None:
+            points = (*before, u, s.blocks, self.of_points)
+            launch("guard", "guard_points", s.real, s.points, *common, *points, grid=grid)
+        points = np.uint64(0) if self.of_points is None else self.of_points
+        arguments = (s.body, self.of_cells, self.of_nodes, points, out)
+        kernel("guard", "guard_sums", s.real.name)((SUMS, s.systems), (256,), arguments)

@@ -1,0 +1,184 @@
+// A time step linearised without the host (physics/tangent.py): changes of one system's state along several directions
+// of the parameters at once, the grid's last dimension. A direction is laid out as a material: changes of λ and μ by
+// Poisson's ratio, of density and Young's modulus relative to themselves, of all else as it is.
+
+// The state before a step, its increment and one direction's changes, at one number of a node.
+struct Change {
+    double u, known, known_change, increment;
+
+    __device__ Change(const Scheme &scheme, const Motion &motion, const Motion &change, const real *u_after, int64 i) {
+        u = change.u[i];
+        known = motion.known_velocity(scheme, i), known_change = change.known_velocity(scheme, i);
+        increment = u_after[i] - motion.u[i];
+    }
+};
+
+// Corner forces' change (directions, C, 24): through R, through λ and μ, and through the corners' own motion.
+extern "C" __global__ void change_cells(const Body *bodies, const Scheme *schemes, const double *materials, int width,
+                                        const double *directions, const real *u, const real *v, const real *a,
+                                        const real *u_after, const real *du, const real *dv, const real *da,
+                                        const real *rotation, real *corner) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int column = blockIdx.y, t = thread_index(), p = t % LANES, c = min(t / LANES, (int)body.cells - 1);
+    const Material &m = material_of(materials, width, 0), &d = material_of(directions, width, column);
+    const int64 node = 3 * (int64)body.cell_nodes[8 * c + p];
+    const Motion motion = of_system(u, v, a, 0), change = of_system(du, dv, da, 3 * body.nodes * column);
+    const double ahead = scheme.predictor * scheme.step;
+    double at[3], z[3], zero[3] = {0, 0, 0}, moved[3], predicted[3], turn_by[3], y[3], w[3], m_local[3], dw[3];
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+        const Change own(scheme, motion, change, u_after, node + k);
+        at[k] = motion.u[node + k];
+        z[k] = (scheme.c_k + scheme.c_d * m.stiffness_damping) * own.increment - m.stiffness_damping * own.known;
+        moved[k] = own.u + d.stiffness_damping * (scheme.c_d * own.increment - own.known) -
+                   m.stiffness_damping * own.known_change;
+        predicted[k] = (real)(at[k] + ahead * motion.ahead(scheme)[node + k]);
+        turn_by[k] = own.u + ahead * change.ahead(scheme)[node + k];
+    }
+    double r[9], f[9], df[9], dr[9];
+#pragma unroll
+    for (int i = 0; i < 9; ++i) r[i] = rotation[9 * (int64)c + i];
+    displacement_gradient(predicted, p, 0.25 / body.spacing, f);
+    f[0] += 1.0, f[4] += 1.0, f[8] += 1.0;
+    displacement_gradient(turn_by, p, 0.25 / body.spacing, df);
+    turn_change(f, r, df, dr);
+    corner_vector(p, at, z, 1.0, body.spacing, y);
+    local_vector(r, p, y, 1.0, body.spacing, w);
+    corner_vector(p, zero, moved, 0.0, body.spacing, m_local);
+    turn_back(r, m_local, dw);
+    turn_back(dr, y, moved);
+#pragma unroll
+    for (int k = 0; k < 3; ++k) dw[k] += moved[k];
+    const real *table_row = body.table + 324 * (int64)body.gradient_index[c];
+    double w_lame[3], w_shear[3], d_lame[3], d_shear[3], force[3], bent[3], one[3], two[3];
+    cell_product(table_row, p, w, w_lame, w_shear);
+    cell_product(table_row, p, dw, d_lame, d_shear);
+    if (t / LANES >= body.cells) return;
+    const int region = body.cell_region[c];
+    const double young = m.young[region], dlam = m.lam * d.young[region] + d.lam, dmu = m.mu * d.young[region] + d.mu;
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+        force[k] = young * (m.lam * w_lame[k] + m.mu * w_shear[k]);
+        bent[k] = young * (m.lam * d_lame[k] + m.mu * d_shear[k] + dlam * w_lame[k] + dmu * w_shear[k]);
+    }
+    turn(r, bent, one);
+    turn(dr, force, two);
+#pragma unroll
+    for (int k = 0; k < 3; ++k) corner[24 * (body.cells * column + c) + 3 * p + k] = one[k] + two[k];
+}
+
+// The contact points of the body; see backends/cpu/contact.py.
+struct Riding {
+    const int *nodes;
+    const double *weight, *area;
+
+    // n·nodal at a point.
+    __device__ double along(int64 point, const double *normal, const real *nodal) const {
+        double total = 0.0;
+        for (int q = 0; q < 8; ++q) {
+            const real *at = nodal + 3 * (int64)nodes[8 * point + q];
+            total += weight[8 * point + q] * (normal[0] * at[0] + normal[1] * at[1] + normal[2] * at[2]);
+        }
+        return total;
+    }
+};
+
+// Change of n·x + d of a point; `here` is n·(x + u), by the change of n, at the same displacement.
+__device__ inline double distance_change(double here, double along, const Material &d) {
+    return along + here + d.offset;
+}
+
+// Change of every contact point's normal force along n (directions, P), and the force itself (P,): it turns with n.
+extern "C" __global__ void change_contact(const Body *bodies, const Scheme *schemes, const double *materials, int width,
+                                          const double *directions, int count, const int *nodes, const double *weight,
+                                          const double *area, const real *u, const real *v, const real *a,
+                                          const real *u_after, const real *du, const real *dv, const real *da,
+                                          double *change, double *force) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int64 point = thread_index(), column = blockIdx.y;
+    if (point >= count) return;
+    const Material &m = material_of(materials, width, 0), &d = material_of(directions, width, column);
+    const Motion motion = of_system(u, v, a, 0), by = of_system(du, dv, da, 3 * body.nodes * column);
+    const Riding points = {nodes, weight, area};
+    const double ahead = scheme.c_k * scheme.step, factor = scheme.stiffness * area[point];
+    const real *look = motion.ahead(scheme);
+    const double start_along = points.along(point, m.normal, motion.u);
+    const double start = m.offset + points.along(point, m.normal, body.position) + start_along;
+    const double predicted = start + ahead * points.along(point, m.normal, look);
+    const double turned = points.along(point, d.normal, body.position) + points.along(point, d.normal, motion.u);
+    const double turned_ahead = turned + ahead * points.along(point, d.normal, look);
+    const double by_u = points.along(point, m.normal, by.u);
+    const double by_ahead = by_u + ahead * points.along(point, m.normal, by.ahead(scheme));
+    const double start_change = distance_change(turned, by_u, d);
+    const double predicted_change = distance_change(turned_ahead, by_ahead, d);
+    double depth, slope, total, value;
+    if (scheme.implicit != 0.0) {
+        softplus_and_slope(scheme.sharpness, predicted, &depth, &slope);
+        const double moved = points.along(point, m.normal, u_after) - start_along;
+        const double moved_turned = points.along(point, d.normal, u_after) - points.along(point, d.normal, motion.u);
+        const double gap = predicted - start - scheme.c_k * moved;
+        total = -scheme.sharpness * slope * (1.0 - slope) * gap * predicted_change - slope * start_change -
+                slope * scheme.c_k * moved_turned;
+        value = depth + slope * gap;
+    } else {
+        softplus_and_slope(scheme.sharpness, start, &depth, &slope);
+        const double gap = predicted - start;
+        total = -slope * predicted_change + scheme.sharpness * slope * (1.0 - slope) * gap * start_change;
+        value = depth - slope * gap;
+    }
+    change[count * column + point] = factor * total;
+    if (column == 0) force[point] = factor * value;
+}
+
+// Right-hand side and first guess (directions, N, 3) of the increment's change.
+extern "C" __global__ void prepare_step_tangent(const Body *bodies, const Scheme *schemes, const double *materials,
+                                                int width, const double *directions, int points,
+                                                const int64 *point_start, const double *weight, const real *u,
+                                                const real *v, const real *a, const real *u_after, const real *du,
+                                                const real *dv, const real *da, const double *paths,
+                                                const double *start, const real *corner, const double *contact_change,
+                                                const double *contact_force, real *rhs, real *guess) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int i = thread_index(), column = blockIdx.y;
+    if (i >= body.nodes) return;
+    const Material &m = material_of(materials, width, 0), &d = material_of(directions, width, column);
+    const int64 offset = 3 * body.nodes * column, own = 3 * (int64)i;
+    const Motion motion = of_system(u, v, a, 0), change = of_system(du, dv, da, offset);
+    double total[3] = {0, 0, 0}, along = 0.0, turned = 0.0;
+    for (int p = 0; p < 8; ++p) {
+        const int c = body.node_cells[8 * (int64)i + p];
+        if (c < 0) continue;
+#pragma unroll
+        for (int k = 0; k < 3; ++k) total[k] -= corner[24 * (body.cells * column + c) + 3 * p + k];
+        if (scheme.stiffness <= 0.0) continue;
+        for (int64 t = point_start[c]; t < point_start[c + 1]; ++t) {
+            along += weight[8 * t + p] * contact_change[points * (int64)column + t];
+            turned += weight[8 * t + p] * contact_force[t];
+        }
+    }
+    const double mass = real(m.density * body.volume[i]), relative = d.density;
+    const double inertia = scheme.c_m + scheme.c_d * m.mass_damping;
+    const int region = body.held[i];
+    for (int k = 0; k < 3; ++k) {
+        const int64 e = own + k;
+        const Change by(scheme, motion, change, u_after, e);
+        double push = d.gravity[k] + scheme.p_v * change.v[e] + scheme.p_a * change.a[e];
+        push += relative * (m.gravity[k] + scheme.p_v * motion.v[e] + scheme.p_a * motion.a[e] - inertia * by.increment);
+        push += d.mass_damping * (by.known - scheme.c_d * by.increment);
+        push += m.mass_damping * (relative * by.known + by.known_change);
+        rhs[offset + e] = total[k] + mass * push + along * m.normal[k] + turned * d.normal[k];
+        double first = scheme.step * change.ahead(scheme)[e];
+        if (region >= 0) {
+            const double *path = paths + 13 * region;
+            first = 0.0;
+            if (path[0] != 0.0) {
+                for (int j = 0; j < 3; ++j) first += path[1 + 3 * k + j] * start[offset + own + j];
+                first -= by.u;
+            }
+        }
+        guess[offset + e] = first;
+    }
+}

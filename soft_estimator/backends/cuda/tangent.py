@@ -1,0 +1,84 @@
+"""Whole tangent steps: changes of one system's state along several directions, launched without waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from soft_estimator.backends.cuda.columns import ColumnSolver
+from soft_estimator.backends.cuda.kernels import launch
+from soft_estimator.backends.cuda.stepper import CudaStepper, State
+
+SINGLE_IS_ENOUGH = 1e-4  # relative tolerance from which on a solve in single precision reaches it
+
+
+class CudaTangent:
+    """Tangent steps of a stepper's only system, along so many directions."""
+
+    def __init__(self, stepper: CudaStepper, columns: int) -> None:
+        if stepper.systems != 1:
+            raise ValueError(f"a tangent needs a stepper of one system, not of {stepper.systems}")
+        self.stepper, self.columns = stepper, columns
+        nodes, cells, real = stepper.nodes, stepper.cells, stepper.real
+        self.points = len(stepper.arrays["point_area"])
+        self.corner = cupy.empty((columns, cells, 24), real)
+        self.rhs, self.solution = (cupy.empty((columns, nodes, 3), real) for _ in range(2))
+        self.contact_change = cupy.empty((columns, max(1, self.points)))
+        self.contact_force = cupy.empty(max(1, self.points))
+        self._solvers: dict[str, ColumnSolver] = {}
+
+    def step(
+        self,
+        directions: Any,
+        start: Any,
+        before: State,
+        u_after: Any,
+        changes: State,
+        out: State,
+        paths: Any,
+        tolerance: float,
+        report: Any,
+    ) -> None:
+        """Changes of the state after a step, written to `out`.
+
+        Args:
+            directions: (columns, 12 + regions): changes of λ and μ by Poisson's ratio, of density relative to it, of
+                mass and stiffness damping, gravity (3), plane normal (3) and offset, and of E of each region relative
+                to it. start: changes of the initial displacement (columns, N, 3) [m], where held regions move.
+            before: u, v, a before the step. u_after: after it. changes: of u, v, a before it, each (columns, N, 3).
+            paths: motion of the held regions at the end of the step, (regions, 13).
+            tolerance: of the solves. report: out, (columns, 3): their iterations, relative residuals and statuses.
+        """
+        s, contact = self.stepper, (self.contact_change, self.contact_force)
+        s.linearise(before)
+        common = (*s.common(), directions)
+        motion = (*before, u_after, *changes)
+        self._launch("change_cells", 8 * s.cells, *common, *motion, s.rotation, self.corner)
+        nodes, weight, area, begin = (s.arrays[f"point_{name}"] for name in ("nodes", "weight", "area", "start"))
+        if s.has_contact:
+            points = (self.points, nodes, weight, area)
+            self._launch("change_contact", self.points, *common, *points, *motion, *contact)
+        system, held = (self.rhs, self.solution), (paths, start, self.corner)
+        points = (self.points, begin, weight)
+        self._launch("prepare_step_tangent", s.nodes, *common, *points, *motion, *held, *contact, *system)
+        self._solve(tolerance, report)
+        arguments = (*s.common()[:2], *changes, self.solution, *out)
+        launch("step", "advance", s.real, 3 * s.nodes, *arguments, grid=(self.columns,))
+
+    def _solve(self, tolerance: float, report: Any) -> None:
+        """In single precision where that is enough: half the bytes."""
+        s = self.stepper
+        real = np.dtype(np.float32) if tolerance >= SINGLE_IS_ENOUGH else s.real
+        if real.name not in self._solvers:
+            pattern, free = (s.arrays[name] for name in ("row_start", "column")), s.arrays["free"].astype(real)
+            self._solvers[real.name] = ColumnSolver(*pattern, free, self.columns, real)
+        matrix = (x.astype(real, copy=False) for x in (s.blocks, s.inverse, self.rhs))
+        guess = self.solution.astype(real, copy=False)
+        self._solvers[real.name].solve(*matrix, guess, tolerance, s.limit, report)
+        if guess is not self.solution:
+            self.solution[...] = guess
+
+    def _launch(self, function: str, threads: int, *arguments: Any) -> None:
+        launch("step_tangent", function, self.stepper.real, threads, *arguments, grid=(self.columns,))

@@ -1,0 +1,147 @@
+"""The tangent on a backend that runs whole steps by itself: all directions at once, the same numbers as `Tangent`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.physics.fused import FusedSimulation, failed
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.model import State
+from soft_estimator.physics.parameters import Parameters, lame_slope
+from soft_estimator.physics.tangent import StateTangent, Tangent
+
+
+@dataclass(frozen=True, eq=False)
+class Changes(Sequence[StateTangent]):
+    """Changes of u, v and a along several directions, each (columns, N, 3); as a sequence, one of each direction."""
+
+    u: Array
+    v: Array
+    a: Array
+    backend: Backend
+
+    @classmethod
+    def stacked(cls, tangents: Sequence[StateTangent], backend: Backend) -> Changes:
+        parts = [backend.xp.stack([getattr(t, name) for t in tangents]) for name in ("u", "v", "a")]
+        return cls(parts[0], parts[1], parts[2], backend)
+
+    def __len__(self) -> int:
+        return len(self.u)
+
+    def __getitem__(self, j: Any) -> Any:
+        return StateTangent(self.u[j], self.v[j], self.a[j])
+
+    def __iter__(self) -> Iterator[StateTangent]:
+        return (self[j] for j in range(len(self)))
+
+    def mixed(self, weights: np.ndarray) -> Changes:
+        """Σ_i weights_ij · change_i for every j; weights (columns, new columns), on the host."""
+        turned = self.backend.to_device(weights.T, self.u.dtype)
+
+        def mix(stack: Array) -> Array:
+            return (turned @ stack.reshape(len(self), -1)).reshape(-1, *stack.shape[1:])
+
+        return Changes(mix(self.u), mix(self.v), mix(self.a), self.backend)
+
+
+class FusedTangent:
+    """Carries changes of the state through the steps of a fused simulation.
+
+    The steps are only started; `settled` reads how their solves went. A step that backward Euler took is done the
+    plain way.
+
+    Args:
+        tolerance: of the solves, relative; by default the simulation's own.
+    """
+
+    def __init__(
+        self, simulation: FusedSimulation, directions: list[ParameterGradient], tolerance: float | None = None
+    ) -> None:
+        self.simulation, self.directions = simulation, directions
+        self.tolerance = simulation.model.solver.relative_tolerance if tolerance is None else tolerance
+        rows = np.array([_row(simulation.parameters, d) for d in directions])
+        moving = any(path.moves for _, path in simulation.model.dirichlet.held)
+        start = np.stack([u for u, _ in self.plain.start]) if moving else None
+        self.steps: Any = simulation.tangent_steps(len(directions))
+        self._rows = simulation.backend.to_device(rows)
+        self._start = None if start is None else simulation.backend.to_device(start)
+        self._reports: list[Array] = []
+
+    @cached_property
+    def plain(self) -> Tangent:
+        """The same, step by step."""
+        loose, model = copy(self.simulation), self.simulation.model
+        loose.model = replace(model, solver=replace(model.solver, relative_tolerance=self.tolerance))
+        return Tangent(loose, self.directions)
+
+    def initial(self) -> Changes:
+        """Changes of the initial state."""
+        return Changes.stacked(self.plain.initial(), self.simulation.backend)
+
+    def step(self, before: State, after: State, changes: Changes) -> Changes:
+        """Changes of the state after a step, given those before it."""
+        if after.calmed:
+            return self.plain_step(before, after, changes)
+        s, xp = self.simulation, self.simulation.xp
+        s.batch.serve(s)
+        out = Changes(*(xp.empty_like(x) for x in (changes.u, changes.v, changes.a)), s.backend)
+        self._reports.append(xp.zeros((len(changes), 3)))
+        self.steps.step(
+            self._rows,
+            self._start,
+            (before.u, before.v, before.a),
+            after.u,
+            (changes.u, changes.v, changes.a),
+            (out.u, out.v, out.a),
+            s.batch.paths(np.array([after.time_s]))[0],
+            self.tolerance,
+            self._reports[-1],
+        )
+        return out
+
+    def plain_step(self, before: State, after: State, changes: Changes) -> Changes:
+        """The same by `Tangent`, which rescues solves."""
+        s, start = self.simulation, before
+        if after.calmed:  # in so many parts; the last one's linearisation is asked for
+            s = s.calmed(after.calmed)
+            for _ in range(after.calmed - 1):
+                start = s.step_once(start)[0]
+        tangents, _ = self.plain.step(before, after, s.linearise(start), list(changes))
+        return Changes.stacked(tangents, self.simulation.backend)
+
+    def settled(self) -> bool:
+        """Whether all solves since the last call went well; waits for them."""
+        if not self._reports:
+            return True
+        rows = self.simulation.backend.to_host(self.simulation.xp.concatenate(self._reports))
+        self._reports.clear()
+        return not any(failed(row) for row in rows)
+
+    def through(self, states: Sequence[State], changes: Changes) -> list[Changes]:
+        """Changes at all states of consecutive steps, given those at the first; waits, and rescues where needed."""
+        out = [changes]
+        for before, after in pairwise(states):
+            out.append(self.step(before, after, out[-1]))
+        if self.settled():
+            return out
+        out = [changes]
+        for before, after in pairwise(states):
+            out.append(self.plain_step(before, after, out[-1]))
+        return out
+
+
+def _row(p: Parameters, d: ParameterGradient) -> np.ndarray:
+    """A direction as the stepper lays it out."""
+    slope = lame_slope(p.poissons_ratio)
+    material = (slope[0] * d.poissons_ratio, slope[1] * d.poissons_ratio, d.density_kg_m3 / p.density_kg_m3)
+    damping = (d.mass_damping_per_s, d.stiffness_damping_s)
+    plane = (*d.plane_normal, d.plane_offset_m)
+    return np.array([*material, *damping, *d.gravity_m_s2, *plane, *(d.youngs_modulus_pa / p.youngs_modulus_pa)])

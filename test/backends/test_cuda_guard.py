@@ -1,0 +1,85 @@
+"""Steps that must be calmed are found on the GPU and taken as on the CPU, forward, backward and in the tangent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from soft_estimator.physics.adjoint import Adjoint
+from soft_estimator.physics.energy import balance
+from soft_estimator.physics.fused import FusedAdjoint, FusedSimulation
+from soft_estimator.physics.fused_guard import held_energy
+from soft_estimator.physics.fused_tangent import FusedTangent
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.tangent import Tangent
+
+pytestmark = pytest.mark.gpu
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    from soft_estimator.backends.cuda import load_cuda_backend
+
+    return load_cuda_backend()
+
+
+def wild(make_scene, kind):
+    """A soft torus that spins 120 radians a second and meets the plane: some of the first steps are calmed."""
+    model, parameters = make_scene(kind, tolerance=1e-12)
+    spin = np.array([0.0, 120.0, 0.0])
+    return model, replace(parameters, angular_velocity_rad_s=spin, youngs_modulus_pa=np.array([3e3, 6e3]))
+
+
+@pytest.mark.parametrize("kind", ["theta contact", "contact", "explicit"])
+def test_calmed_steps(cuda, make_scene, kind):
+    """The same steps are calmed; states, gradient and tangent come out as on the CPU (1e-6: a wild motion carries
+    rounding further than a tame one)."""
+    model, parameters = wild(make_scene, kind)
+    cpu, fused = Simulation(model, parameters), FusedSimulation(model, parameters, cuda)
+    direction = ParameterGradient.unit(2, "poissons_ratio")
+    states, tangent = [cpu.initial_state()], Tangent(cpu, [direction])
+    changes = tangent.initial()
+    for _ in range(STEPS):
+        after, _, lin = cpu.step_keeping(states[-1])
+        changes, _ = tangent.step(states[-1], after, lin, changes)
+        states.append(after)
+    rolled, _ = fused.roll(fused.initial_state(), STEPS)
+    assert [s.calmed for s in rolled] == [s.calmed for s in states]
+    assert any(s.calmed for s in states) and not all(s.calmed for s in states[1:])
+    assert np.linalg.norm(cuda.to_host(rolled[-1].u) - states[-1].u) <= 1e-6 * np.linalg.norm(states[-1].u)
+    by_tangent = FusedTangent(fused, [direction])
+    moved = by_tangent.through(rolled, by_tangent.initial())[-1].u[0]
+    assert np.linalg.norm(cuda.to_host(moved) - changes[0].u) <= 1e-5 * np.linalg.norm(changes[0].u)
+    gradients = []
+    for adjoint, path in ((Adjoint(cpu), states), (FusedAdjoint(fused), rolled)):
+        bar = adjoint.zero_state()
+        for before, after in zip(path[-2::-1], path[:0:-1]):
+            bar.u += after.u
+            bar, _ = adjoint.step_back(before, after, bar)
+        gradients.append(adjoint.finish(bar).youngs_modulus_pa)
+    assert np.linalg.norm(gradients[1] - gradients[0]) <= 1e-5 * np.linalg.norm(gradients[0])
+
+
+@pytest.mark.parametrize("kind", ["moving", "contact", "explicit", "theta contact"])
+def test_sums_are_the_energies(cuda, make_scene, kind):
+    """The guard's sums of a step are what `balance` and the step's report say: energies, work on held nodes."""
+    model, parameters = make_scene(kind)
+    fused = FusedSimulation(model, parameters, cuda)
+    fused.batch.serve(fused)
+    roll = fused.batch.roll([fused.initial_state()], 2)
+    sums, states = cuda.to_host(roll.guard)[:, 0], roll.states()
+    plain = Simulation(model, parameters, cuda)
+    for row, state in zip(sums, states):
+        want = balance(plain, state)
+        got = row[[2, 0, 5]]
+        assert np.allclose(got, [want.kinetic_j, want.elastic_j, want.contact_j], rtol=1e-9, atol=1e-12)
+        assert row[3] == pytest.approx(want.gravity_j + want.load_j, rel=1e-9)
+        assert held_energy(plain, row).drift_j == pytest.approx(want.drift_j, rel=1e-9)
+    _, report = plain.step(states[0])
+    assert sums[1, 4] == pytest.approx(report.work_j, rel=1e-6, abs=1e-12)
+    assert (report.work_j != 0) == (kind == "moving")
