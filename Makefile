@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DEMO_SCENES := swinging_torus bouncing_ball
+EXTRAS := test,ros,perception,viewer
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): setup.py setup.cfg pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@touch $@
 
 test: $(STAMP) ## check style and imports, run the tests
@@ -33,14 +33,12 @@ lint: $(STAMP) ## check style, imports and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-demo: $(STAMP) ## simulate two scenes and draw them into out/demo
-	@for scene in $(DEMO_SCENES); do \
-	  $(BIN)/soft-estimator simulate $$scene --out out/demo/$$scene || exit $$?; \
-	done
+demo: $(STAMP) ## run the whole ROS 2 graph with a simulated camera for a minute; report in out/demo
+	@$(BIN)/soft-estimator demo --out out/demo
 
-docs: demo ## refresh docs/: the pictures of the demo and the reference of the scene file
-	@for scene in $(DEMO_SCENES); do cp out/demo/$$scene/animation.gif docs/images/$$scene.gif || exit $$?; done
+docs: $(STAMP) ## refresh docs/: the references made from the code
 	$(BIN)/soft-estimator scene-format > docs/scene_format.md
+	$(BIN)/soft-estimator ros-interface > docs/ros_interface.md
 
 bench: $(STAMP) ## run the benchmarks
 	@for file in benchmark/bench_*.py; do \

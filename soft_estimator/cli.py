@@ -20,20 +20,23 @@ from dataclasses import dataclass
 
 from soft_estimator.commands.console import HelpFormatter, describe_error, stderr_line
 
-EXIT_MISTAKE, EXIT_DIVERGED, EXIT_INTERRUPTED = 2, 3, 130
+EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
 EPILOG = """examples:
   soft-estimator scenes
   soft-estimator simulate swinging_torus --out out/torus
   soft-estimator simulate my_scene.yaml --out out/mine --json
   soft-estimator estimate swinging_torus --out out/estimate
+  soft-estimator doctor                                         # is everything there, and does it work?
+  soft-estimator completion bash                                # for your shell
 
-exit codes:
-  0  done
-  2  a mistake in the command, the scene or a file; the line on stderr says which and what to do
-  3  the simulation could not be continued
-  4  check-gradient found a derivative off by more than its tolerance
-  130  interrupted"""
+exit codes, of every command:
+  0    done
+  1    it ran and failed: a simulation that could not go on, a gradient off, no object found, a node that died
+  2    a mistake in the command, the scene or a file; the line on stderr says which and what to do
+  130  interrupted with Ctrl-C
+
+Every command takes --json. Colours are left out where NO_COLOR is set or nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,28 @@ COMMANDS = (
     Command("soft_estimator.commands.simulate"),
     Command("soft_estimator.commands.estimate"),
     Command("soft_estimator.commands.check_gradient"),
+    Command("soft_estimator.commands.record"),
+    Command("soft_estimator.commands.replay"),
+    Command("soft_estimator.commands.bench"),
+    Command("soft_estimator.commands.run"),
+    Command("soft_estimator.commands.demo"),
     Command("soft_estimator.commands.scenes"),
     Command("soft_estimator.commands.scene_format"),
+    Command("soft_estimator.commands.ros_interface"),
+    Command("soft_estimator.commands.view"),
+    Command("soft_estimator.commands.doctor"),
+    Command("soft_estimator.commands.completion"),
     Command("soft_estimator.perception.commands", "add_scan_parser", "run_scan", optional=True),
     Command("soft_estimator.perception.commands", "add_inspect_parser", "run_inspect", optional=True),
 )
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser with every command mounted."""
+def build_parser(left_out: list[str] | None = None) -> argparse.ArgumentParser:
+    """The parser with every command mounted.
+
+    A command whose module cannot be imported, because a library is missing or broken, is left out and its reason added
+    to `left_out`: the others, and doctor above all, still work.
+    """
     parser = argparse.ArgumentParser(
         prog="soft-estimator",
         description="Simulate soft bodies, and estimate their stiffness, damping and contact plane from depth cameras.",
@@ -71,7 +87,13 @@ def build_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         if command.optional and not _exists(command.module):
             continue
-        module = importlib.import_module(command.module)
+        try:
+            module = importlib.import_module(command.module)
+        except ImportError as error:
+            if left_out is None:
+                raise
+            left_out.append(f"{command.module} cannot be loaded ({error}); soft-estimator doctor says what to do")
+            continue
         added = getattr(module, command.add)(commands)
         added.set_defaults(run=getattr(module, command.run))
     return parser
@@ -97,7 +119,10 @@ def version() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
-    parser = build_parser()
+    left_out: list[str] = []
+    parser = build_parser(left_out)
+    for line in sorted(set(left_out)):
+        stderr_line(line, label="warning")
     try:
         args = parser.parse_args(arguments)
     except SystemExit as done:  # argparse has said what there is to say
@@ -117,4 +142,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if line is None:
             raise
         stderr_line(line, label="error")
-        return EXIT_DIVERGED if type(error).__name__ == "SolverError" else EXIT_MISTAKE
+        return EXIT_FAILED if type(error).__name__ == "SolverError" else EXIT_MISTAKE

@@ -13,7 +13,7 @@ from soft_estimator.commands.console import HelpFormatter, stderr_line
 from soft_estimator.commands.estimate import FitBar
 from soft_estimator.commands.simulate import read_scene
 
-EXIT_BEYOND_TOLERANCE = 4
+EXIT_BEYOND_TOLERANCE = 1
 
 DESCRIPTION = """Compare the derivatives of the point-cloud cost by every estimated parameter, three ways: adjoint,
 tangent, and central differences. Where the scene has no `estimate` section, every parameter that applies is taken.
@@ -28,7 +28,7 @@ the next is kept; `doubt` says to what. A doubt near the tolerance means that th
 try another --steps or fewer --points."""
 
 EPILOG = """exit code:
-  4  some derivative is off by more than the tolerance
+  1  some derivative is off by more than the tolerance
 
 examples:
   soft-estimator check-gradient swinging_torus

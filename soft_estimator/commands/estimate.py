@@ -29,6 +29,7 @@ EPILOG = """recorded frames (--frames FOLDER):
 files written to DIR:
   estimate.json   value, deviation, 95 % interval, truth and error where known, observable or not; cost, frames, times
   scene.yaml      the scene with every default filled in
+  report.html     all of it as one page to read, send or print; with a 3D view that needs no network
   cost.png, parameters.png, residuals.png
 
 examples:
@@ -75,7 +76,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
     parser.add_argument("--save-frames", action="store_true", help="write the frames used to DIR/frames")
-    parser.add_argument("--no-plots", action="store_true", help="write no pictures")
+    parser.add_argument("--no-plots", action="store_true", help="write neither the report nor pictures")
     parser.add_argument("--json", action="store_true", help="print estimate.json on stdout, and nothing else")
     parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
     return parser
@@ -107,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
     from soft_estimator.evaluation.estimate import estimate_scene
     from soft_estimator.evaluation.estimate_files import write_estimate
     from soft_estimator.evaluation.scene import build_scene
+    from soft_estimator.report.of_estimate import write_estimate_report
 
     bar = FitBar(args.progress)
     with bar:
@@ -118,7 +120,12 @@ def run(args: argparse.Namespace) -> int:
         noise_m = None if args.noise_mm is None else 1e-3 * args.noise_mm
         result = estimate_scene(scene, backend, frames_dir=args.frames, noise_m=noise_m, progress=bar.report)
         summary = write_estimate(
-            result, args.out, plots=not args.no_plots, frames=args.save_frames, progress=bar.report
+            result,
+            args.out,
+            plots=not args.no_plots,
+            frames=args.save_frames,
+            report=None if args.no_plots else write_estimate_report,
+            progress=bar.report,
         )
     aside = summary["frames"]["set_aside_reasons"]
     if aside:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 from soft_estimator.commands.console import HelpFormatter
 
 EPILOG = """examples:
   soft-estimator scene-format
+  soft-estimator scene-format --json | jq '.[] | select(.key == "material.youngs_modulus_pa")'
   soft-estimator scene-format > docs/scene_format.md"""
 
 _HEAD = """# The scene file
@@ -53,12 +55,19 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=HelpFormatter,
     )
+    parser.add_argument("--json", action="store_true", help="print the keys as JSON")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    print(scene_reference(), end="")
+    if not args.json:
+        print(scene_reference(), end="")
+        return 0
+    from soft_estimator import config
+    from soft_estimator.schema import describe
+
+    print(json.dumps([vars(row) for row in describe(config.SceneConfig)], indent=1, default=str))
     return 0
 
 

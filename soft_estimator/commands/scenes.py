@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
     )
     parser.add_argument("--show", metavar="NAME", help="print the file of this scene")
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+    parser.add_argument("--json", action="store_true", help="print the list, or the file, as JSON")
     return parser
 
 
@@ -35,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     from soft_estimator.scenes import builtin_scene_names, builtin_scene_path
 
     if args.show:
-        print(builtin_scene_path(args.show).read_text(encoding="utf-8"), end="")
+        text = builtin_scene_path(args.show).read_text(encoding="utf-8")
+        print(json.dumps({"name": args.show, "file": text}) if args.json else text, end="\n" if args.json else "")
         return 0
     rows: list[dict[str, Any]] = []
     for name in builtin_scene_names():

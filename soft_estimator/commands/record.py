@@ -1,0 +1,104 @@
+"""`soft-estimator record`: simulate a scene and write what its cameras see as a ROS 2 bag."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.simulate import read_scene
+
+DESCRIPTION = """Simulate a scene, look at it with its depth cameras (`observe`) and their noise, and write a rosbag2.
+
+The contact plane stands in the images as a table. ROS is not needed; `ros2 bag play` and `soft-estimator replay` read
+the bag."""
+
+EPILOG = """topics (a second camera is camera_2, and so on):
+  /camera/points                 sensor_msgs/PointCloud2, organised, optical frame, NaN where nothing was measured
+  /camera/depth/image            sensor_msgs/Image, 16UC1 millimetres
+  /camera/depth/camera_info      sensor_msgs/CameraInfo
+  /tf_static                     world -> camera_optical_frame
+  /ground_truth                  diagnostic_msgs/DiagnosticArray, one status for each parameter
+  /ground_truth/mesh             visualization_msgs/Marker, the true surface as triangles
+
+examples:
+  soft-estimator record bouncing_ball --out bags/ball
+  soft-estimator record bouncing_ball --out bags/ball_db3 --format sqlite3 --seconds 0.5
+  soft-estimator replay bags/ball --scene bouncing_ball --out out/ball"""
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "record",
+        help="write what a scene's cameras see as a ROS 2 bag",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
+    parser.add_argument(
+        "--out", metavar="BAG_DIR", type=Path, required=True, help="folder of the bag; must not exist yet"
+    )
+    parser.add_argument("--format", choices=("mcap", "sqlite3"), default="mcap", help="storage (default: mcap)")
+    parser.add_argument("--seconds", metavar="S", type=_seconds, help="time watched, instead of the scene's own")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON, and nothing else")
+    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from None
+    if not (number > 0 and math.isfinite(number)):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    config, folder = read_scene(args.scene)
+    if args.data is not None and not args.data.is_dir():
+        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
+    if args.out.exists():
+        raise ValueError(f"--out {args.out} exists already; name a folder that does not, or remove it")
+
+    from soft_estimator.backends import choose_backend
+    from soft_estimator.evaluation.scene import build_scene
+    from soft_estimator.live.record import record_scene
+    from soft_estimator.live.rendering import scene_cameras, scene_lasting, times_from_start
+
+    config = scene_lasting(config, args.seconds)
+    scene_cameras(config)  # what is missing is said before the work starts
+    with ProgressBar(args.progress) as progress:
+        progress("preparing", 0, 1)
+        backend = choose_backend(args.backend, config.solver.precision)
+        scene = build_scene(config, folder, args.data)
+        for warning in scene.warnings:
+            stderr_line(warning, label="note")
+        progress("recording", 0, len(times_from_start(config)))
+        summary = record_scene(scene, backend, args.out, args.format, progress)
+    print(json.dumps(summary) if args.json else _report(summary))
+    return 0
+
+
+def _report(summary: dict[str, Any]) -> str:
+    """A few lines for people."""
+    width = max(map(len, summary["topics"]))
+    lines = [
+        bold(summary["bag"], sys.stdout),
+        f"  {summary['frames']} frames over {summary['seconds']:.3g} s of {summary['scene']}, "
+        f"{summary['cameras']} camera(s), {summary['bytes'] / 1e6:.1f} MB of {summary['format']}, "
+        f"{summary['wall_s']:.1f} s",
+        *(f"  {topic:<{width}}  {count}" for topic, count in summary["topics"].items()),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,243 @@
+"""`soft-estimator replay`: estimate from recorded bags, the same each time, and measure how well it went."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+
+if TYPE_CHECKING:
+    from soft_estimator.live.fleet import ReplayJob, ReplayOutcome
+
+DESCRIPTION = """Run the live estimator over ROS 2 bags (MCAP or SQLite) without ROS, as fast as the machine allows.
+
+The same bag and configuration give the same bytes in estimates.csv, whatever the number of threads. Where a bag holds
+ground truth (see `soft-estimator record`), errors are measured against it."""
+
+EPILOG = """files written to DIR (of several bags: to DIR/<bag>, and metrics.json and metrics.csv over all to DIR):
+  estimates.csv   an estimate a line: stamp, status, and of each parameter value, std, 95 % interval, observable
+  metrics.json    errors, interval coverage, time to converge, surface error, prediction of the last frames without
+                  looking at them (--hold-out), dropped frames, time a frame took
+  report.html     the same as a page, with pictures
+  replay.yaml     the configuration with every default filled in, for --config
+
+configuration (--config FILE): the keys scene (a name, a file or the scene itself), finder, window, topic, fixed_frame
+and hold_out; all but scene may be left out.
+
+examples:
+  soft-estimator replay bags/ball --scene bouncing_ball --out out/ball
+  soft-estimator replay bags/* --config replay.yaml --out out/fleet --workers 4
+  soft-estimator replay bags/* --scene my.yaml --out out/fleet --engine dask:tcp://head:8786
+  soft-estimator replay bags/ball --play --rate 0.5      # publish it to running nodes, with /clock (needs rclpy)"""
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "replay",
+        help="estimate from ROS 2 bags, measure against their ground truth",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("bags", metavar="BAG", nargs="+", type=Path, help="folder of a bag, or its .mcap or .db3 file")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
+    what.add_argument("--config", metavar="FILE", type=Path, help="a replay configuration")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="folder for the results; made if needed")
+    parser.add_argument("--topic", help="topic of the camera, if a bag has several")
+    parser.add_argument("--fixed-frame", metavar="FRAME", help="frame the scene is given in (default: world)")
+    parser.add_argument(
+        "--hold-out", metavar="SHARE", type=_share, help="share of the frames that is predicted (default: 0.3)"
+    )
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--threads", metavar="N", type=_count, help="threads of each bag (default: the cores shared)")
+    parser.add_argument("--workers", metavar="N", type=_count, default=1, help="bags at a time (default: 1)")
+    parser.add_argument(
+        "--engine", type=_engine, default="processes", metavar="E", help="processes (default), dask or dask:ADDRESS"
+    )
+    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    parser.add_argument("--play", action="store_true", help="publish the bag into a running graph instead")
+    parser.add_argument("--rate", metavar="X", type=_rate, default=1.0, help="speed of --play (default: 1)")
+    parser.add_argument("--loop", action="store_true", help="with --play: begin anew at the end")
+    parser.add_argument("--json", action="store_true", help="print metrics.json on stdout, and nothing else")
+    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    return parser
+
+
+def _number(text: str, low: float, high: float, what: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not {what}") from None
+    if not (low <= number <= high and math.isfinite(number)):
+        raise argparse.ArgumentTypeError(f"{text} is not {what}")
+    return number
+
+
+def _share(text: str) -> float:
+    return _number(text, 0.0, 0.95, "a share from 0 to 0.95")
+
+
+def _rate(text: str) -> float:
+    return _number(text, 1e-3, 1e3, "a rate from 0.001 to 1000")
+
+
+def _count(text: str) -> int:
+    if not (text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
+    return int(text)
+
+
+def _engine(text: str) -> str:
+    if text == "processes" or text.partition(":")[0] == "dask":
+        return text
+    raise argparse.ArgumentTypeError(f"'{text}' is no engine; use processes, dask or dask:ADDRESS")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    if args.play:
+        return _play(args)
+    if args.out is None or (args.scene is None and args.config is None):
+        raise ValueError("replay needs --out DIR and one of --scene SCENE and --config FILE; or --play to publish")
+    if args.data is not None and not args.data.is_dir():
+        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
+    if args.out.exists() and not args.out.is_dir():
+        raise ValueError(f"--out {args.out} is a file; give a folder")
+    jobs = _jobs(args)
+
+    from soft_estimator.live.fleet import run_in_processes, run_on_dask
+
+    threads = args.threads or _threads_each(min(args.workers, len(jobs)))
+    done = [0.0] * len(jobs)
+    with ProgressBar(args.progress) as progress:
+        progress("replaying", 0, 100 * len(jobs))
+
+        def tell(number: int, part: float) -> None:
+            done[number] = max(done[number], part)
+            progress("replaying", int(100 * sum(done)), 100 * len(jobs))
+
+        if args.engine == "processes":
+            outcomes = run_in_processes(jobs, args.workers, threads, tell)
+        else:
+            address = args.engine.partition(":")[2] or None
+            outcomes = run_on_dask(jobs, address, args.workers, threads, tell)
+    return _finish(args, outcomes)
+
+
+def _jobs(args: argparse.Namespace) -> list[ReplayJob]:
+    from dataclasses import replace
+
+    from soft_estimator.commands.replay_report import ReportListener
+    from soft_estimator.live.bag_files import storage_files
+    from soft_estimator.live.fleet import ReplayJob
+    from soft_estimator.live.replay_config import load_replay
+    from soft_estimator.schema import read_yaml
+
+    if args.config is not None:
+        config, folder = load_replay(read_yaml(args.config), args.config.parent, str(args.config))
+    else:
+        config, folder = load_replay({"scene": args.scene}, Path())
+    given = {"topic": args.topic, "fixed_frame": args.fixed_frame, "hold_out": args.hold_out}
+    config = replace(config, **{key: value for key, value in given.items() if value is not None})
+    names: list[str] = []
+    for bag in args.bags:
+        storage_files(bag)  # what is no bag at all is said before the work starts
+        stem = bag.resolve().name.partition(".")[0] or "bag"
+        taken = sum(name == stem or name.startswith(f"{stem}_again_") for name in names)
+        names.append(stem if not taken else f"{stem}_again_{taken}")
+    data = None if args.data is None else str(args.data.resolve())
+    return [
+        ReplayJob(name, str(bag.resolve()), config, str(folder.resolve()), data, args.backend, ReportListener)
+        for name, bag in zip(names, args.bags)
+    ]
+
+
+def _threads_each(workers: int) -> int:
+    asked = os.environ.get("NUMBA_NUM_THREADS", "")
+    return int(asked) if asked.isdigit() and int(asked) else max(1, (os.cpu_count() or 1) // workers)
+
+
+def _finish(args: argparse.Namespace, outcomes: list[ReplayOutcome]) -> int:
+    """Write the files, tell what came of it."""
+    from soft_estimator.live.replay_files import METRICS, fleet_csv, fleet_rows, fleet_table
+
+    alone = len(outcomes) == 1
+    for outcome in outcomes:
+        if outcome.error and args.traceback and outcome.trace:
+            print(outcome.trace, file=sys.stderr)
+        folder = args.out if alone else args.out / outcome.name
+        for name, content in outcome.files.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    if alone:
+        metrics = outcomes[0].metrics
+        if metrics is None:
+            raise ValueError(outcomes[0].error)
+        for note in metrics["notes"]:
+            stderr_line(note, label="note")
+        print(json.dumps(metrics) if args.json else _report(metrics, outcomes[0], args.out))
+        return 0
+    rows = fleet_rows([(o.name, o.metrics, o.error) for o in outcomes])
+    args.out.mkdir(parents=True, exist_ok=True)
+    summary = {"bags": rows}
+    (args.out / METRICS).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    (args.out / "metrics.csv").write_bytes(fleet_csv(rows))
+    print(json.dumps(summary) if args.json else fleet_table(rows))
+    failed = [o.name for o in outcomes if o.error]
+    if failed:
+        stderr_line(f"{len(failed)} of {len(outcomes)} bags failed: {', '.join(failed)}", label="error")
+    return 2 if failed else 0
+
+
+def _report(metrics: dict[str, Any], outcome: ReplayOutcome, out: Path) -> str:
+    """A few lines for people."""
+    frames, frame = metrics["frames"], metrics["timing"]["frame"]
+    lines = [
+        f"{bold(metrics['bag'], sys.stdout)}  {metrics['topic']}",
+        f"  frames    {frames['in_bag']} over {metrics['duration_s']:.3g} s, {frames['dropped']} dropped, "
+        f"{metrics['estimates']} estimates, {metrics['status']} at the end",
+    ]
+    for row in metrics["parameters"]:
+        known = ""
+        if row["truth"] is not None:
+            after = row["converged_after_s"]
+            held = "not converged" if after is None else f"within 5 % after {after:.3g} s"
+            known = f"   truth {row['truth']:.5g}, {held}, {100 * row['coverage_95']:.0f} % of intervals hold it"
+        unseen = "" if row["observable"] else "   not observable"
+        lines.append(f"  {row['name']}  {row['value']:.5g} ± {row['std']:.2g} {row['unit']}{known}{unseen}")
+    if metrics["surface"]:
+        surface = metrics["surface"]
+        lines.append(f"  surface   {surface['rms_voxels']:.3g} voxels off (rms), {surface['max_voxels']:.3g} at most")
+    ahead = metrics["held_out"]
+    if ahead and ahead["frames"]:
+        lines.append(
+            f"  ahead     {ahead['frames']} frames over {ahead['horizon_s']:.3g} s foretold to "
+            f"{1e3 * ahead['rms_m']:.3g} mm (rms of the points)"
+        )
+    if frame:
+        lines.append(f"  time      {1e3 * frame['p50_s']:.0f} ms a frame (p99 {1e3 * frame['p99_s']:.0f} ms)")
+    lines.append(f"  written   {', '.join(outcome.files)} in {out}")
+    return "\n".join(lines)
+
+
+def _play(args: argparse.Namespace) -> int:
+    if len(args.bags) != 1:
+        raise ValueError(f"--play takes one bag, not {len(args.bags)}; name one")
+    try:
+        from soft_estimator.ros.play import play_bag
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"--play needs ROS 2 ('{error.name}' is missing); source a ROS install, or pip install soft_estimator[ros]"
+        ) from None
+    published = play_bag(args.bags[0], rate=args.rate, loop=args.loop, say=stderr_line)
+    print(json.dumps(published) if args.json else f"published {sum(published.values())} messages")
+    return 0

@@ -1,0 +1,191 @@
+"""Opening rosbag2 recordings of any making: a folder or single files, MCAP or SQLite, split, compressed, without
+metadata.
+
+The storage files themselves are read, never the folder: its metadata.yaml may be missing after a crash, and may tell
+other QoS than the files do, which hides topics. Message types are the standard ones; definitions stored in the bag,
+which may be of any package, are not needed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+_ENDINGS = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"  # no CDR message starts like this
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of a bag: its name, the type of its messages and how many there are."""
+
+    name: str
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class BagMessage:
+    """A message as it was recorded: when it was received [ns], on which topic, and its bytes."""
+
+    stamp_ns: int
+    topic: str
+    kind: str
+    raw: bytes
+
+
+class Bag:
+    """A bag opened for reading; use it in a `with` block."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.files = storage_files(self.path)
+        self._stack = ExitStack()
+        self._readers: list[Any] = []
+        self._store: Any = None
+
+    def __enter__(self) -> Bag:
+        reader, self._store = _import_rosbags()
+        try:
+            for file in self.files:
+                self._readers.append(self._open(reader, file))
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._readers.clear()
+        self._stack.close()
+
+    def _open(self, reader: Any, file: Path) -> Any:
+        try:
+            if file.suffix == ".zstd":
+                folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="soft_estimator_bag_")))
+                file = _unpacked(file, folder)
+            opened = reader(file)
+            opened.open()
+        except Exception as error:  # a damaged file fails in any way: struct, assertion, SQLite, ...
+            raise ValueError(_damaged(file, error)) from error
+        self._stack.callback(opened.close)
+        return opened
+
+    @property
+    def topics(self) -> list[Topic]:
+        """What is in the bag, by name."""
+        found: dict[tuple[str, str], int] = {}
+        for reader in self._readers:
+            for c in reader.connections:
+                found[c.topic, c.msgtype] = found.get((c.topic, c.msgtype), 0) + c.msgcount
+        return [Topic(name, kind, count) for (name, kind), count in sorted(found.items())]
+
+    def messages(self, topics: Collection[str]) -> Iterator[BagMessage]:
+        """Messages of these topics in the order in which they were received."""
+        streams = [self._stream(number, reader, topics) for number, reader in enumerate(self._readers)]
+        for _, _, message in heapq.merge(*streams, key=lambda item: item[:2]):
+            yield message
+
+    def _stream(self, number: int, reader: Any, topics: Collection[str]) -> Iterator[tuple[int, int, BagMessage]]:
+        wanted = [c for c in reader.connections if c.topic in topics]
+        if not wanted:
+            return
+        messages = reader.messages(wanted)
+        while True:
+            try:
+                connection, stamp_ns, raw = next(messages)
+                if bytes(raw[:4]) == _ZSTD_MAGIC:
+                    raw = _zstd_decompress(bytes(raw))
+            except StopIteration:
+                return
+            except Exception as error:
+                raise ValueError(_damaged(self.files[number], error)) from error
+            yield stamp_ns, number, BagMessage(stamp_ns, connection.topic, connection.msgtype, raw)
+
+    def decode(self, message: BagMessage) -> Any:
+        """The message itself; a ValueError where its bytes are not what its type says."""
+        try:
+            return self._store.deserialize_cdr(message.raw, message.kind)
+        except Exception as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(f"a {message.kind} on {message.topic} cannot be decoded ({said})") from error
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a path is a storage file, or a folder that holds one."""
+    if path.is_dir():
+        return any(file.name.endswith(_ENDINGS) for file in path.iterdir())
+    return path.name.endswith(_ENDINGS)
+
+
+def storage_files(path: Path) -> list[Path]:
+    """The storage files of a bag in their order: bag_2 before bag_10."""
+    if not path.exists():
+        raise ValueError(f"bag {path} does not exist; give the folder of a recording, or its .mcap or .db3 file")
+    if path.is_file():
+        if not path.name.endswith(_ENDINGS):
+            raise ValueError(f"{path} is no bag; give the folder of a recording, or its .mcap or .db3 file")
+        return [path]
+    files = [file for file in path.iterdir() if file.is_file() and file.name.endswith(_ENDINGS)]
+    # where a file lies beside its unpacked twin, one of them is enough
+    plain = {file.name for file in files}
+    files = [file for file in files if not (file.suffix == ".zstd" and file.name.removesuffix(".zstd") in plain)]
+    if not files:
+        raise ValueError(f"bag {path} holds no .mcap or .db3 file; was the recording copied completely?")
+    return sorted(files, key=lambda file: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", file.name)])
+
+
+def list_topics(topics: Collection[Topic]) -> str:
+    """Topics for an error message: /tf (tf2_msgs/msg/TFMessage, 12 messages), ..."""
+    if not topics:
+        return "it is empty"
+    return "it has " + ", ".join(f"{t.name} ({t.kind}, {t.count} messages)" for t in topics)
+
+
+def _damaged(file: Path, error: Exception) -> str:
+    said = " ".join(str(error).split()) or type(error).__name__
+    remedy = "mcap recover" if ".mcap" in file.name else "sqlite3 .recover"
+    return f"bag file {file} cannot be read ({said}); it is damaged or was cut short: try `{remedy}` on it"
+
+
+def _unpacked(file: Path, folder: Path) -> Path:
+    out = folder / file.name.removesuffix(".zstd")
+    with _zstd_open(file) as packed, out.open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    return out
+
+
+def _import_rosbags() -> tuple[Any, Any]:
+    try:
+        from rosbags.rosbag2 import Reader
+        from rosbags.typesys import Stores, get_typestore
+    except ImportError as error:
+        raise ValueError("reading a bag needs rosbags; run: pip install soft_estimator[perception]") from error
+    return Reader, get_typestore(Stores.ROS2_JAZZY)
+
+
+def _zstd_decompress(data: bytes) -> bytes:
+    return bytes(_zstd().decompress(data))
+
+
+def _zstd_open(file: Path) -> Any:
+    return _zstd().open(file, "rb")
+
+
+def _zstd() -> Any:
+    """Whichever zstd module came with Python or with rosbags."""
+    for name in ("compression.zstd", "backports.zstd", "zstandard"):
+        try:
+            return __import__(name, fromlist=["decompress"])
+        except ImportError:
+            continue
+    raise ValueError("the bag is compressed with zstd; run: pip install backports.zstd")

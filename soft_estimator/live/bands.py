@@ -1,0 +1,72 @@
+"""Parameters and their intervals as lines of text: a number, and a band that shrinks as more is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from soft_estimator.estimation.uncertainty import Estimate
+
+WIDTH = 32
+_SHORT = {"Pa": (1e3, "kPa"), "s": (1e-3, "ms"), "m": (1e-3, "mm")}
+
+
+class BandView:
+    """Draws estimates on scales that are set by the first ones: logarithmic for positive quantities.
+
+    Args:
+        guess: first guesses by label; truth: true values by label, where known.
+    """
+
+    def __init__(self, guess: Mapping[str, float] | None = None, truth: Mapping[str, float] | None = None) -> None:
+        self.guess, self.truth = dict(guess or {}), dict(truth or {})
+        self._scales: dict[str, tuple[float, float, bool]] = {}
+
+    def lines(self, estimates: Sequence[Estimate]) -> list[str]:
+        """One line a parameter."""
+        width = max((len(e.label) for e in estimates), default=0)
+        return [self._line(e, width) for e in estimates]
+
+    def _line(self, e: Estimate, width: int) -> str:
+        scale, unit = _SHORT.get(e.unit, (1.0, e.unit))
+        number = f"{e.value / scale:9.4g} ± {e.std / scale:<8.2g} {unit:<4}"
+        known = self.truth.get(e.label)
+        true = "" if known is None else f"  truth {known / scale:.4g}"
+        if known:
+            true += f" ({100 * (e.value / known - 1):+.1f} %)"
+        if not e.observable:
+            true = f"  {e.reason}"
+        return f"  {e.label:<{width}} {number} {self._band(e)}{true}"
+
+    def _band(self, e: Estimate) -> str:
+        low, high, log = self._scale(e)
+
+        def place(value: float) -> float:
+            if not math.isfinite(value):
+                return -1.0
+            x = math.log(max(value, 1e-300)) if log else value
+            return (x - low) / (high - low) * (WIDTH - 1)
+
+        first, last, at = (place(v) for v in (e.low, e.high, e.value))
+        cells = ["·"] * WIDTH
+        for i in range(WIDTH):
+            if first - 0.5 <= i <= last + 0.5:
+                cells[i] = "━"
+        truth = self.truth.get(e.label)
+        if truth is not None and 0 <= round(place(truth)) < WIDTH:
+            cells[round(place(truth))] = "┃"
+        if 0 <= round(at) < WIDTH:
+            cells[round(at)] = "●"
+        return "".join(cells)
+
+    def _scale(self, e: Estimate) -> tuple[float, float, bool]:
+        """Ends of the scale (logarithms for positive quantities), set once."""
+        if e.label not in self._scales:
+            marks = [v for v in (self.guess.get(e.label), self.truth.get(e.label), e.value) if v is not None]
+            if e.unit in ("Pa", "s", "1/s", "kg/m^3") and all(v > 0 for v in marks):
+                ends = min(marks) / 2.5, max(marks) * 2.5
+                self._scales[e.label] = (math.log(ends[0]), math.log(ends[1]), True)
+            else:
+                reach = max([abs(v) for v in marks] + [min(3 * e.std, 0.02 if e.unit == "m" else math.inf), 1e-3])
+                self._scales[e.label] = (-1.5 * reach, 1.5 * reach, False)
+        return self._scales[e.label]

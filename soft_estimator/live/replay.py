@@ -1,0 +1,293 @@
+"""Run a recording through the live pipeline, frame by frame, as fast as the machine allows and the same each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from soft_estimator.backends.choose import choose_backend
+from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.live import Counters, LiveEstimate
+from soft_estimator.estimation.observation import ObservedFrame, point_residuals
+from soft_estimator.estimation.sliding_window import SlidingWindow
+from soft_estimator.estimation.variables import Variables, make_variables
+from soft_estimator.evaluation.estimate_setup import natural_of, shown_labels, variables_of
+from soft_estimator.evaluation.scene import Scene, build_scene
+from soft_estimator.live.bag_files import Bag
+from soft_estimator.live.bag_frames import CameraFrame, CameraRecording, TrueSurface, open_camera
+from soft_estimator.live.ground_truth import TruthRow, parameters_from_rows
+from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
+from soft_estimator.live.pipeline import LivePipeline
+from soft_estimator.live.prediction import predict
+from soft_estimator.live.replay_config import ReplayConfig
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverError
+
+Progress = Callable[[int, int], None]  # frames done, frames in all
+
+MOST_NOTES = 12
+
+
+@dataclass
+class ReplayResult:
+    """What a replay gave.
+
+    Attributes:
+        bag, config, scene: what was replayed, and how.
+        labels: names of the estimated parameters. rows: one an estimate, see `estimate_row`.
+        truth: true values by the estimates' labels, where known. counters: frames used and set aside.
+        metrics: as written to metrics.json; what stands under `timing` depends on the machine.
+        notes: what a reader should know.
+    """
+
+    bag: Path
+    config: ReplayConfig
+    scene: Scene
+    labels: list[str]
+    rows: list[list[str]]
+    truth: dict[str, float]
+    counters: Counters
+    metrics: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
+class Listener(Protocol):
+    """Somebody who follows a replay, and may add files to its results."""
+
+    def begin(self, scene: Scene) -> None:
+        """Told before the first frame."""
+
+    def add(self, estimate: LiveEstimate) -> None:
+        """Told every estimate."""
+
+    def files(self, result: ReplayResult) -> dict[str, bytes]:
+        """Asked at the end: name and content of further files."""
+
+
+@dataclass
+class _Truth:
+    """The bag's ground truth in the terms of the window, whose plane is counted from where the camera saw it."""
+
+    scene: Scene
+    rows: tuple[TruthRow, ...]
+    values: dict[str, float] = field(default_factory=dict)
+    _reference: Parameters | None = None
+
+    def in_terms_of(self, window: SlidingWindow) -> dict[str, float]:
+        """True values by label."""
+        if self._reference is not window.reference:
+            self._reference = window.reference
+            variables = make_variables(window.reference, window.names)
+            self.values = true_values(self.scene, variables, self.rows)
+        return self.values
+
+
+@dataclass
+class _Run:
+    """What is collected while a bag is read."""
+
+    tracks: ParameterTracks
+    surfaces: SurfaceErrors
+    truth: _Truth
+    listener: Listener | None = None
+    rows: list[list[str]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    stamps: list[float] = field(default_factory=list)
+    problems: dict[str, int] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    last: LiveEstimate | None = None
+    fitted: LiveEstimate | None = None  # the last estimate before the held-out frames
+    held_out: list[tuple[float, np.ndarray]] = field(default_factory=list)
+
+
+def replay_bag(
+    path: Path | str,
+    config: ReplayConfig,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    backend: Backend | str = "auto",
+    progress: Progress | None = None,
+    listener: Listener | None = None,
+) -> ReplayResult:
+    """Replay one bag.
+
+    Args:
+        folder, data: where the scene's files are looked for.
+        backend: where to compute, or its name. listener: told every estimate.
+    """
+    clock = perf_counter()
+    if isinstance(backend, str):
+        backend = choose_backend(backend, config.scene.solver.precision)
+    with Bag(path) as bag:
+        camera = open_camera(bag, config.topic, config.fixed_frame)
+        scene = build_scene(config.scene, folder, data)
+        truth = _Truth(scene, camera.truth)
+        variables = variables_of(scene, config.scene.estimate)  # type: ignore[arg-type]
+        if listener is not None:
+            listener.begin(scene)
+        shown = dict(zip(variables.labels, shown_labels(variables)))
+        run = _Run(ParameterTracks(shown), SurfaceErrors(scene.body.grid.spacing_m), truth, listener)
+        pipeline = LivePipeline(scene, config.finder, config.window, backend=backend)
+        _read_through(camera, pipeline, run, config.hold_out, progress)
+    _check_any(bag, run)
+    size_m = float(np.linalg.norm(np.ptp(scene.body.surface_positions_m(), axis=0)))
+    run.tracks.set_truth(truth.values, size_m)
+    held_out = _held_out(scene, run, backend)
+    notes = [*scene.warnings, *camera.notes, *_told(run.told)]
+    counters = pipeline.window.counters if run.seconds else Counters()
+    metrics: dict[str, Any] = {
+        "bag": str(bag.path),
+        "scene": config.scene.name,
+        "backend": backend.name,
+        "notes": notes,
+    }
+    metrics |= _metrics(camera, run, counters, held_out)
+    metrics["timing"]["total_s"] = perf_counter() - clock
+    labels = [track.label for track in run.tracks.tracks.values()]
+    return ReplayResult(Path(path), config, scene, labels, run.rows, truth.values, counters, metrics, notes)
+
+
+def _told(notes: dict[str, int]) -> list[str]:
+    """What the estimator remarked, shortened."""
+    lines = [f"{text} ({count} times)" if count > 1 else text for text, count in notes.items()]
+    return lines if len(lines) <= MOST_NOTES else [*lines[:MOST_NOTES], f"and {len(lines) - MOST_NOTES} more remarks"]
+
+
+def _read_through(
+    camera: CameraRecording, pipeline: LivePipeline, run: _Run, hold_out: float, progress: Progress | None
+) -> None:
+    learnt = camera.count - round(hold_out * camera.count)
+    for item in camera:
+        if isinstance(item, TrueSurface):
+            run.surfaces.add_truth(item.stamp_s, item.triangles_m)
+            continue
+        _add_frame(item, pipeline, run, learnt)
+        if progress is not None:
+            progress(len(run.stamps), camera.count)
+
+
+def _add_frame(frame: CameraFrame, pipeline: LivePipeline, run: _Run, learnt: int) -> None:
+    run.stamps.append(frame.stamp_s)
+    if frame.cloud is None:
+        run.problems[frame.problem] = run.problems.get(frame.problem, 0) + 1
+        return
+    clock = perf_counter()
+    estimate = pipeline.add_cloud(frame.stamp_s, frame.cloud)
+    run.seconds.append(perf_counter() - clock)
+    if estimate is None:
+        return
+    run.last = estimate
+    run.tracks.add(estimate, run.truth.in_terms_of(pipeline.window))
+    if run.listener is not None:
+        run.listener.add(estimate)
+    run.rows.append(estimate_row(estimate))
+    for note in estimate.notes:
+        run.told[note] = run.told.get(note, 0) + 1
+    if estimate.status != "tracking":
+        return
+    run.surfaces.add_estimate(estimate.stamp_s, pipeline.scene.body.surface_positions_m(estimate.u_m))
+    if len(run.stamps) <= learnt:
+        run.fitted = estimate
+    else:
+        run.held_out.append((estimate.stamp_s, estimate.points_m))
+
+
+def _check_any(bag: Bag, run: _Run) -> None:
+    """An error where not a single message could be used."""
+    if run.problems and sum(run.problems.values()) == len(run.stamps):
+        reason, count = max(run.problems.items(), key=lambda item: item[1])
+        raise ValueError(f"bag {bag.path}: none of {len(run.stamps)} messages can be used; {count} because {reason}")
+
+
+def true_values(scene: Scene, variables: Variables, rows: tuple[TruthRow, ...]) -> dict[str, float]:
+    """True natural values by the variables' labels, of the parameters that the ground truth names."""
+    if not rows:
+        return {}
+    truth, known = parameters_from_rows(rows, scene.parameters)
+    values = natural_of(variables, truth)
+    return {v.label: float(x) for v, x in zip(variables.variables, values) if v.name in known}
+
+
+def _held_out(scene: Scene, run: _Run, backend: Backend) -> dict[str, Any] | None:
+    """How well the last estimate before the held-out frames foretells them."""
+    fitted, frames = run.fitted, run.held_out
+    if fitted is None or not frames:
+        return None
+    from soft_estimator.estimation.field import carry_field
+
+    body, around = scene.body, carry_field(scene.body)
+    stamps, rms, failed = [], [], ""
+    try:
+        states = predict(scene.model, fitted, [stamp for stamp, _ in frames], backend, run.stamps[0])
+        for (stamp_s, points), u in zip(frames, states):
+            off = point_residuals(body, around, ObservedFrame.of(stamp_s, points, 0.0), u).value_m
+            stamps.append(stamp_s)
+            rms.append(float(np.sqrt(np.mean(off**2))))
+    except SolverError as error:
+        failed = " ".join(str(error).split())
+    if not rms:
+        return {"frames": 0, "failed": failed}
+    total = float(np.sqrt(np.mean(np.square(rms))))
+    return {
+        "frames": len(rms),
+        "from_stamp_s": fitted.stamp_s,
+        "horizon_s": stamps[-1] - fitted.stamp_s,
+        "rms_m": total,
+        "rms_voxels": total / body.grid.spacing_m,
+        "last_rms_m": rms[-1],
+        "rms_at_the_last_fit_m": fitted.rms_residual_m,
+        "failed": failed,
+        "series": {"stamp_s": stamps, "rms_m": rms},
+    }
+
+
+def _metrics(camera: CameraRecording, run: _Run, counters: Counters, held_out: dict[str, Any] | None) -> dict[str, Any]:
+    start_s = run.stamps[0] if run.stamps else 0.0
+    frames: dict[str, Any] = {
+        "in_bag": camera.count,
+        "unreadable": sum(run.problems.values()),
+        "unreadable_reasons": run.problems,
+        **counters.as_dict(),
+    }
+    frames["dropped"] = frames["in_bag"] - counters.frames_used
+    return {
+        "topic": camera.topic.name,
+        "duration_s": (max(run.stamps) - start_s) if run.stamps else 0.0,
+        "estimates": len(run.rows),
+        "status": "none" if run.last is None else run.last.status,
+        "frames": frames,
+        "parameters": [track.summary(start_s) for track in run.tracks.tracks.values()],
+        "rms_residual_m": None if run.last is None else run.last.rms_residual_m,
+        "surface": run.surfaces.summary(),
+        "held_out": held_out,
+        "timing": {"frame": latency_summary(run.seconds)},
+    }
+
+
+def estimate_header(labels: list[str]) -> list[str]:
+    """Columns of estimates.csv."""
+    columns = ["stamp_s", "status", "frames_in_window", "rms_residual_m", "noise_scale"]
+    for label in labels:
+        columns += [label, f"{label}.std", f"{label}.low", f"{label}.high", f"{label}.observable"]
+    return columns
+
+
+def estimate_row(estimate: LiveEstimate) -> list[str]:
+    """One line of estimates.csv: every digit of the numbers, and nothing that depends on the machine's clock."""
+    row = [
+        repr(float(estimate.stamp_s)),
+        estimate.status,
+        str(estimate.frames_in_window),
+        repr(float(estimate.rms_residual_m)),
+        repr(float(estimate.noise_scale)),
+    ]
+    for item in estimate.parameters:
+        row += [repr(float(x)) for x in (item.value, item.std, item.low, item.high)]
+        row.append("1" if item.observable else "0")
+    return row

@@ -1,0 +1,103 @@
+"""What a replay leaves behind: files of one bag, and a table over several."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from soft_estimator.live.replay import ReplayResult, estimate_header
+from soft_estimator.live.replay_config import config_text
+
+ESTIMATES, METRICS, CONFIG = "estimates.csv", "metrics.json", "replay.yaml"
+
+
+def result_files(result: ReplayResult) -> dict[str, bytes]:
+    """Name and content of every file of a replay."""
+    table = [estimate_header(result.labels), *result.rows]
+    return {
+        ESTIMATES: _csv(table),
+        METRICS: (json.dumps(result.metrics, indent=1) + "\n").encode(),
+        CONFIG: config_text(result.config).encode(),
+    }
+
+
+def fleet_rows(outcomes: Sequence[tuple[str, dict[str, Any] | None, str]]) -> list[dict[str, Any]]:
+    """One flat row a bag, from (name, metrics or None, error)."""
+    return [{"bag": name, **_flat(metrics), "error": error} for name, metrics, error in outcomes]
+
+
+def _flat(metrics: dict[str, Any] | None) -> dict[str, Any]:
+    if metrics is None:
+        return {}
+    surface, ahead, frame = metrics["surface"] or {}, metrics["held_out"] or {}, metrics["timing"]["frame"] or {}
+    row = {
+        "status": metrics["status"],
+        "frames": metrics["frames"]["in_bag"],
+        "dropped": metrics["frames"]["dropped"],
+        "estimates": metrics["estimates"],
+        "rms_residual_m": metrics["rms_residual_m"],
+        "surface_rms_voxels": surface.get("rms_voxels"),
+        "held_out_rms_m": ahead.get("rms_m"),
+        "frame_p50_s": frame.get("p50_s"),
+        "frame_p99_s": frame.get("p99_s"),
+    }
+    for item in metrics["parameters"]:
+        row[item["name"]] = item["value"]
+        for key in ("std", "truth", "error_relative", "coverage_95", "converged_after_s"):
+            row[f"{item['name']}.{key}"] = item.get(key)
+    return row
+
+
+def fleet_csv(rows: Sequence[dict[str, Any]]) -> bytes:
+    """The rows as metrics.csv; a column for every key that any row has."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    columns = [c for c in columns if c != "error"] + ["error"]
+    body = [["" if row.get(c) is None else _text(row[c]) for c in columns] for row in rows]
+    return _csv([columns, *body])
+
+
+def fleet_table(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows for people: what they look at first."""
+    names = list(dict.fromkeys(key for row in rows for key in row if f"{key}.std" in row))
+    head = ["bag", "status", "frames", "dropped", *names, "surface [voxel]", "ahead [mm]", "ms/frame"]
+    lines = [head]
+    for row in rows:
+        if "status" not in row:
+            lines.append([row["bag"], f"error: {row['error']}"])
+            continue
+        values = [_value(row, name) for name in names]
+        counts = [str(row["frames"]), str(row["dropped"])]
+        measured = (row["surface_rms_voxels"], _milli(row["held_out_rms_m"]), _milli(row["frame_p50_s"]))
+        lines.append([row["bag"], row["status"], *counts, *values, *(_short(x) for x in measured)])
+    whole = [line for line in lines if len(line) == len(head)]
+    widths = [max(len(line[k]) for line in whole) for k in range(len(head))]
+    widths[0] = max(len(line[0]) for line in lines)
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in lines)
+
+
+def _value(row: dict[str, Any], name: str) -> str:
+    value, error = row.get(name), row.get(f"{name}.error_relative")
+    if value is None:
+        return "-"
+    return f"{value:.4g}" + ("" if error is None else f" ({100 * error:+.1f} %)")
+
+
+def _milli(value: float | None) -> float | None:
+    return None if value is None else 1e3 * value
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _text(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _csv(table: Sequence[Sequence[str]]) -> bytes:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(table)
+    return stream.getvalue().encode()

@@ -1,0 +1,168 @@
+"""What the demo keeps of a running graph: every estimate, the truth beside it, and a bag of the first repetitions."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.node import Node
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
+from sensor_msgs.msg import Image, PointCloud2
+from std_msgs.msg import Float64MultiArray
+from visualization_msgs.msg import Marker
+
+from soft_estimator.estimation.field import carry_field
+from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.observation import ObservedFrame, point_residuals
+from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.evaluation.scene import Scene
+from soft_estimator.live.bag_writing import BagWriter
+from soft_estimator.live.ground_truth import TRUTH_TOPIC, truth_rows
+from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors
+from soft_estimator.live.record import FIXED_FRAME
+from soft_estimator.live.rendering import scene_cameras
+from soft_estimator.report.of_live import LiveHistory
+from soft_estimator.ros.conversions import depth_of, object_from_message, seconds_of
+from soft_estimator.ros.drawings import vertices_of
+from soft_estimator.ros.reports import state_of, values_in
+
+_REMEMBERED = 200  # messages that wait for their counterpart of the same stamp
+_LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+_SENSOR = QoSProfile(depth=5, reliability=QoSReliabilityPolicy.BEST_EFFORT)
+
+
+class DemoWatcher(Node):
+    """Listens to the whole graph.
+
+    Attributes:
+        history: for the report. tracks, surface: metrics against the truth. newest: the last estimate.
+        counts: messages by topic. first_frame_s: when the first frame came, on the monotonic clock.
+    """
+
+    def __init__(self, scene: Scene, bag: Path, recorded_frames: int) -> None:
+        super().__init__("demo_watcher")
+        self.scene, self.field = scene, carry_field(scene.body)
+        self.history = LiveHistory(scene)
+        self.tracks, self.surface = ParameterTracks(), SurfaceErrors(scene.body.grid.spacing_m)
+        self.newest: LiveEstimate | None = None
+        self.counts = {"frames": 0, "object_points": 0, "estimates": 0}
+        self.latency_s: list[float] = []
+        self.first_frame_s: float | None = None
+        self._points: deque[tuple[float, np.ndarray, np.ndarray]] = deque(maxlen=_REMEMBERED)
+        self._said: deque[tuple[float, dict[str, dict[str, str]]]] = deque(maxlen=_REMEMBERED)
+        self._arrived: dict[float, float] = {}
+        self._bag, self._left = BagWriter(bag), recorded_frames
+        self._bag.__enter__()
+        self._camera = scene_cameras(scene.config)[0]
+        self._rows = truth_rows(scene.parameters, plane=scene.config.contact is not None)
+        self._listen()
+
+    def _listen(self) -> None:
+        self.create_subscription(DiagnosticArray, TRUTH_TOPIC, self._on_truth, 10)
+        self.create_subscription(Marker, f"{TRUTH_TOPIC}/mesh", self._on_truth_mesh, 10)
+        self.create_subscription(PointCloud2, "object_points", self._on_points, _SENSOR)
+        self.create_subscription(DiagnosticArray, "estimate", self._on_estimate, _LATCHED)
+        self.create_subscription(Float64MultiArray, "estimate_state", self._on_state, _LATCHED)
+        self._depth = self.create_subscription(Image, "camera/depth/image", self._on_depth, 10)
+
+    def _on_truth(self, message: DiagnosticArray) -> None:
+        if self.first_frame_s is None:
+            self.first_frame_s = monotonic()
+        self.counts["frames"] += 1
+        stamp_s = seconds_of(message.header.stamp)
+        self._arrived[stamp_s] = monotonic()
+        if len(self._arrived) > 10 * _REMEMBERED:
+            del self._arrived[next(iter(self._arrived))]
+
+    def _on_truth_mesh(self, message: Marker) -> None:
+        self.surface.add_truth(seconds_of(message.header.stamp), vertices_of(message).reshape(-1, 3, 3))
+
+    def _on_points(self, message: PointCloud2) -> None:
+        self.counts["object_points"] += 1
+        points, std = object_from_message(message)
+        self._points.append(
+            (seconds_of(message.header.stamp), points, np.full(len(points), 1e-3) if std is None else std)
+        )
+
+    def _on_depth(self, message: Image) -> None:
+        """Keep the first frames: a bag that `replay` takes, and that anybody can mail."""
+        if self._left <= 0:
+            return
+        stamp_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
+        frame = message.header.frame_id
+        if not self._bag.counts:
+            self._bag.static_transforms(stamp_ns, FIXED_FRAME, [(frame, self._camera)])
+        self._bag.depth_image("/camera/depth/image", stamp_ns, frame, depth_of(message))
+        self._bag.camera_info("/camera/depth/camera_info", stamp_ns, frame, self._camera)
+        self._bag.truth(f"/{TRUTH_TOPIC}", stamp_ns, FIXED_FRAME, self.scene.config.name, self._rows)
+        self._left -= 1
+        if self._left == 0:
+            self.destroy_subscription(self._depth)
+
+    def _on_estimate(self, message: DiagnosticArray) -> None:
+        rows = values_in(message)
+        for status in message.status:
+            if status.name == "window":
+                rows["window"]["notes"] = "; ".join(status.message.split("; ")[1:])
+        self._said.append((seconds_of(message.header.stamp), rows))
+
+    def _on_state(self, message: Float64MultiArray) -> None:
+        stamp, values, (u, v, a) = state_of(message)
+        stamp_s = seconds_of(stamp)
+        said = next((rows for at, rows in reversed(self._said) if abs(at - stamp_s) < 1e-6), None)
+        if said is None:
+            return
+        points, std = next(
+            ((p, s) for at, p, s in reversed(self._points) if abs(at - stamp_s) < 1e-6), (np.zeros((0, 3)), np.zeros(0))
+        )
+        residual = np.zeros(0)
+        if len(points):
+            residual = point_residuals(self.scene.body, self.field, ObservedFrame.of(0.0, points, std), u).value_m
+        window = said.get("window", {})
+        estimate = LiveEstimate(
+            stamp_s=stamp_s,
+            status=window.get("status", "tracking"),
+            parameters=tuple(_estimate(name, row) for name, row in said.items() if "low" in row),
+            values=values,
+            u_m=u,
+            v_m_s=v,
+            a=a,
+            noise_scale=_number(window, "noise_scale"),
+            cost=_number(window, "cost"),
+            rms_residual_m=_number(window, "rms_residual_m"),
+            residual_m=residual,
+            points_m=points,
+            frames_in_window=int(_number(window, "frames_in_window")),
+            seconds=_number(window, "update_s"),
+            notes=tuple(n for n in window.get("notes", "").split("; ") if n),
+        )
+        self.counts["estimates"] += 1
+        if stamp_s in self._arrived:
+            self.latency_s.append(monotonic() - self._arrived[stamp_s])
+        self.newest = estimate
+        self.history.add(estimate)
+        self.tracks.add(estimate)
+        self.surface.add_estimate(stamp_s, self.scene.body.surface_positions_m(u))
+
+    def close(self) -> None:
+        """Finish the bag."""
+        self._bag.__exit__(None, None, None)
+
+
+def _number(row: dict[str, str], key: str) -> float:
+    try:
+        return float(row[key])
+    except (KeyError, ValueError):
+        return float("nan")
+
+
+def _estimate(name: str, row: dict[str, Any]) -> Estimate:
+    numbers = {key: _number(row, key) for key in ("value", "std", "low", "high")}
+    observable = row.get("observable") == "true"
+    return Estimate(
+        label=name, unit=row.get("unit", ""), observable=observable, reason=row.get("reason", ""), **numbers
+    )

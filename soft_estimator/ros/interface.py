@@ -1,0 +1,175 @@
+"""What the nodes say and hear: topics, services and parameters, for the reference. Nothing here needs ROS.
+
+A test starts the nodes and compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.perception.settings import FinderSettings
+from soft_estimator.ros.settings import (
+    CameraSettings,
+    CloudSettings,
+    EstimatorSettings,
+    FrameSettings,
+    SceneSettings,
+    TwinSettings,
+)
+from soft_estimator.schema import Section, describe
+
+LATCHED, RELIABLE, SENSOR = "latched", "reliable", "best effort"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic or service of a node. name: relative to the node's namespace. qos: how it is offered or asked for."""
+
+    name: str
+    type: str
+    qos: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class NodeInterface:
+    """A node: what it hears, says and serves, and the sections its parameters come from (prefix, class, changeable)."""
+
+    name: str
+    doc: str
+    hears: tuple[Topic, ...]
+    says: tuple[Topic, ...]
+    serves: tuple[Topic, ...] = ()
+    parameters: tuple[tuple[str, type[Section], bool], ...] = ()
+
+
+_TRIGGER = "std_srvs/srv/Trigger"
+_HEALTH = Topic("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray", RELIABLE, "rates, latency, drops, what is wrong")
+_OBJECT = ("object_points", "sensor_msgs/msg/PointCloud2")
+
+NODES = (
+    NodeInterface(
+        "cloud_node",
+        "Finds the object in the camera's clouds.",
+        hears=(
+            Topic("camera/points", "sensor_msgs/msg/PointCloud2", SENSOR, "with input = points"),
+            Topic("camera/depth/image", "sensor_msgs/msg/Image", SENSOR, "with input = depth: 16UC1 [mm], 32FC1 [m]"),
+            Topic("camera/depth/camera_info", "sensor_msgs/msg/CameraInfo", SENSOR, "with input = depth"),
+        ),
+        says=(
+            Topic(*_OBJECT, RELIABLE, "the object's points [m], field `std` their noise [m]; empty: no object in view"),
+            Topic("support_plane", "geometry_msgs/msg/PoseStamped", RELIABLE, "the table; z is its normal"),
+            _HEALTH,
+        ),
+        parameters=(("", CloudSettings, False), ("", FrameSettings, False), ("finder", FinderSettings, True)),
+    ),
+    NodeInterface(
+        "estimator_node",
+        "Estimates in a sliding window. A lifecycle node; it starts itself unless autostart is false.",
+        hears=(
+            Topic(*_OBJECT, RELIABLE, "from cloud_node"),
+            Topic("support_plane", "geometry_msgs/msg/PoseStamped", RELIABLE, "with use_support_plane"),
+        ),
+        says=(
+            Topic(
+                "estimate",
+                "diagnostic_msgs/msg/DiagnosticArray",
+                LATCHED,
+                "a status for each parameter: value, std, low, high (95 %), unit; WARN: not observable, STALE: lost",
+            ),
+            Topic("estimate/<name>", "std_msgs/msg/Float64", RELIABLE, "the value alone, SI"),
+            Topic(
+                "estimate_state", "std_msgs/msg/Float64MultiArray", LATCHED, "parameters and nodal state, for the twin"
+            ),
+            Topic("contact_plane", "geometry_msgs/msg/PoseStamped", RELIABLE, "the plane it touches; z is its normal"),
+            Topic("contact_plane_marker", "visualization_msgs/msg/Marker", RELIABLE, "the same to look at"),
+            _HEALTH,
+        ),
+        serves=(
+            Topic("~/start", _TRIGGER, "", "let frames in"),
+            Topic("~/stop", _TRIGGER, "", "pass frames over; the estimate is kept"),
+            Topic("~/reset", _TRIGGER, "", "forget everything, start from the first guesses"),
+            Topic("~/save", _TRIGGER, "", "write the estimate as JSON to save_to"),
+        ),
+        parameters=(
+            ("", SceneSettings, False),
+            ("", EstimatorSettings, False),
+            ("window", WindowConfig, True),
+            ("", FrameSettings, False),
+        ),
+    ),
+    NodeInterface(
+        "twin_node",
+        "The digital twin: simulates on from the newest estimate.",
+        hears=(
+            Topic("estimate_state", "std_msgs/msg/Float64MultiArray", LATCHED, "from estimator_node"),
+            Topic(*_OBJECT, RELIABLE, "for colours by residual"),
+        ),
+        says=(
+            Topic("mesh", "visualization_msgs/msg/Marker", RELIABLE, "the deformed surface, coloured"),
+            Topic("mesh_shape", "shape_msgs/msg/Mesh", RELIABLE, "the same as a shape, while somebody listens"),
+            Topic("mesh_rest", "visualization_msgs/msg/Marker", LATCHED, "the rest shape"),
+            Topic("predicted_points", "sensor_msgs/msg/PointCloud2", RELIABLE, "vertices of the deformed surface"),
+            _HEALTH,
+        ),
+        parameters=(("", SceneSettings, False), ("", TwinSettings, True), ("", FrameSettings, False)),
+    ),
+    NodeInterface(
+        "camera_node",
+        "The simulated depth camera of a scene, with the ground truth beside it.",
+        hears=(),
+        says=(
+            Topic("camera/points", "sensor_msgs/msg/PointCloud2", RELIABLE, "organised, in the camera's optical frame"),
+            Topic("camera/depth/image", "sensor_msgs/msg/Image", RELIABLE, "16UC1 [mm], while somebody listens"),
+            Topic("camera/depth/camera_info", "sensor_msgs/msg/CameraInfo", RELIABLE, "its lens"),
+            Topic("camera/pose", "geometry_msgs/msg/PoseStamped", LATCHED, "where it stands"),
+            Topic("ground_truth", "diagnostic_msgs/msg/DiagnosticArray", RELIABLE, "the true parameters"),
+            Topic("ground_truth/mesh", "visualization_msgs/msg/Marker", RELIABLE, "the true surface"),
+            _HEALTH,
+        ),
+        serves=(Topic("~/step", _TRIGGER, "", "with stepped: send the next frame"),),
+        parameters=(("", SceneSettings, False), ("", CameraSettings, False)),
+    ),
+)
+
+
+def interface_rows() -> list[dict[str, object]]:
+    """Everything as plain rows."""
+    rows: list[dict[str, object]] = []
+    for node in NODES:
+        for kind, topics in (("hears", node.hears), ("says", node.says), ("serves", node.serves)):
+            rows += [{"node": node.name, "kind": kind, **vars(topic)} for topic in topics]
+        for prefix, cls, changeable in node.parameters:
+            for row in describe(cls):
+                if row.type != "section":
+                    name = f"{prefix}.{row.key}" if prefix else row.key
+                    rows.append({"node": node.name, "kind": "parameter", **vars(row), "key": name, "live": changeable})
+    return rows
+
+
+def interface_markdown() -> str:
+    """The reference as Markdown."""
+    parts = [
+        "# The ROS 2 interface\n\nMade by `soft-estimator ros-interface`; do not edit it here.\n\nTopic names are "
+        "relative: they move with the namespace and with remappings. *latched* means transient local: the newest "
+        "message reaches whoever comes late. Parameters marked *live* can change while the node runs; a wrong value "
+        "is refused with its reason."
+    ]
+    for node in NODES:
+        parts.append(f"## {node.name}\n\n{node.doc}")
+        rows = [f"| hears | `{t.name}` | {t.type} | {t.qos} | {t.doc} |" for t in node.hears]
+        rows += [f"| says | `{t.name}` | {t.type} | {t.qos} | {t.doc} |" for t in node.says]
+        rows += [f"| serves | `{t.name}` | {t.type} | | {t.doc} |" for t in node.serves]
+        parts.append("\n".join(["| | name | type | QoS | what |", "|---|---|---|---|---|", *rows]))
+        table = ["| parameter | type | unit | default | bounds | live | what |", "|---|---|---|---|---|---|---|"]
+        for row in interface_rows():
+            if row["node"] == node.name and row["kind"] == "parameter":
+                default = "" if row["default"] in (None, "", []) else f"`{row['default']}`"
+                bounds = ", ".join(row["choices"]) or row["bounds"]  # type: ignore[arg-type]
+                live = "yes" if row["live"] else ""
+                table.append(
+                    f"| `{row['key']}` | {row['type']} | {row['unit']} | {default} | {bounds} | {live} | {row['doc']} |"
+                )
+        parts.append("\n".join(table))
+    return "\n\n".join(parts) + "\n"
