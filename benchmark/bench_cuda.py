@@ -1,4 +1,5 @@
-"""Times the CUDA backend: CG iteration, step, gradient, growth, batches; with roofline and the JAX peer.
+"""Times what `soft-estimator bench` leaves out of the CUDA backend: growth to a million nodes, batches, the dragon, and
+the gradients' agreement with the JAX peer.
 
 python benchmark/bench_cuda.py [--data FOLDER] [--only cg,gradient,growth,batch] [--no-jax] [--json FILE]
 """
@@ -17,6 +18,8 @@ from cuda_scenes import block, dragon, model_of, torus
 
 from soft_estimator.backends.cuda import load_cuda_backend
 from soft_estimator.backends.cuda.linear import BatchSolver
+from soft_estimator.evaluation.bench import copy_bandwidth, iteration_bytes, median_seconds
+from soft_estimator.evaluation.bench_peer import peer_module
 from soft_estimator.physics.fused import FusedBatch, failed
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
@@ -27,27 +30,7 @@ PARTS = ("cg", "gradient", "growth", "batch")
 
 def seconds(work: Callable[[], object], repeats: int = 7) -> float:
     """Median wall time of `work`, after one run to warm up; the device is idle before and after."""
-    times = []
-    for k in range(repeats + 1):
-        cupy.cuda.runtime.deviceSynchronize()
-        start = perf_counter()
-        work()
-        cupy.cuda.runtime.deviceSynchronize()
-        if k:
-            times.append(perf_counter() - start)
-    return float(np.median(times))
-
-
-def copy_bandwidth() -> float:
-    """Bytes read and written per second by a large copy on the device."""
-    a = cupy.random.random(1 << 28, dtype=np.float32)
-    b = cupy.empty_like(a)
-    return 2 * a.nbytes / seconds(lambda: cupy.copyto(b, a))
-
-
-def solver_bytes(nodes: int, blocks: int, size: int) -> int:
-    """The least an iteration must move: matrix and columns once, x r p Ap read and written, z written, M⁻¹ read."""
-    return blocks * (9 * size + 4) + nodes * size * (3 * 8 + 3 + 9)
+    return median_seconds(work, load_cuda_backend(), repeats)
 
 
 def bench_cg(backend, bandwidth: float, sizes: list[int]) -> list[dict]:
@@ -72,8 +55,8 @@ def one_cg(sim: Simulation, bandwidth: float) -> dict:
         return solver.solve(lin.system.blocks, lin.system.inverse, rhs, cupy.zeros_like(rhs), 1e-30, limit)
 
     per = (seconds(lambda: run(80), 21) - seconds(lambda: run(20), 21)) / (run(80).get()[0, 0] - 20)
-    nodes, size = sim.model.body.node_count, np.dtype(sim.model.dtype).itemsize
-    floor = solver_bytes(nodes, len(sim.column), size) / bandwidth
+    nodes = sim.model.body.node_count
+    floor = iteration_bytes(sim.model) / bandwidth
     return {
         "nodes": nodes,
         "precision": np.dtype(sim.model.dtype).name,
@@ -121,12 +104,9 @@ def one_gradient(batch: FusedBatch, parameters: Parameters, with_jax: bool) -> d
 
 def time_jax(model, parameters: Parameters, batch: FusedBatch) -> dict:
     import jax
-    from jax_peer import Peer, material_of
 
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_default_matmul_precision", "highest")
-    dtype = np.dtype(model.dtype)
-    peer, material = Peer(model), material_of(parameters, dtype)
+    module = peer_module()
+    peer, material = module.Peer(model), module.material_of(parameters, np.dtype(model.dtype))
     first = batch.initial()[0]
     state = tuple(jax.numpy.asarray(batch.backend.to_host(x)) for x in (first.u, first.v, first.a))
 
@@ -219,7 +199,7 @@ def main() -> None:
     only, sizes = arguments.only.split(","), [int(x) for x in arguments.sizes.split(",")]
     start = perf_counter()
     backend = load_cuda_backend()
-    bandwidth = copy_bandwidth()
+    bandwidth = copy_bandwidth(backend)
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     result: dict = {"device": name, "copy_tb_s": bandwidth / 1e12, "load_s": perf_counter() - start}
     scenes = {"torus": torus(0.00298)}

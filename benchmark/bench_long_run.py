@@ -1,6 +1,6 @@
 """Many steps over random scenes: does anything diverge?
 
-    python benchmark/bench_long_run.py [--steps 20000] [--seed 0] [--log out/long_run.jsonl] [--json]
+    python benchmark/bench_long_run.py [--steps 20000] [--seed 0] [--log out/long_run.jsonl] [--workers 1] [--json]
 
 Every scene is drawn from its number and the seed: a shape somewhere in its grid (slivers included), stiffness 100 Pa to
 10 MPa, any damping, step, integrator and hold, with or without a plane. With --log each finished scene is a line of
@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,15 @@ def run_all(seed: int, total: int, log: Path | None) -> list[dict[str, Any]]:
     return records
 
 
+def run_side_by_side(seed: int, total: int, workers: int) -> list[dict[str, Any]]:
+    """The same scenes over worker processes, a thread each; without a log."""
+    os.environ["NUMBA_NUM_THREADS"] = "1"
+    numbers = range(-(-total // STEPS_A_SCENE))
+    with get_context("spawn").Pool(workers) as pool:
+        runs = [pool.apply_async(run_scene, (seed, n, STEPS_A_SCENE)) for n in numbers]
+        return [run.get() for run in tqdm(runs, desc="scenes")]
+
+
 def counts(records: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "scenes": len(records),
@@ -212,9 +223,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000, help="time steps in all (default 20000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="file to append each scene to and to go on from")
+    parser.add_argument("--workers", type=int, default=1, help="scenes run side by side (default 1)")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
     arguments = parser.parse_args()
-    records = run_all(arguments.seed, arguments.steps, arguments.log)
+    if arguments.workers > 1:
+        records = run_side_by_side(arguments.seed, arguments.steps, arguments.workers)
+    else:
+        records = run_all(arguments.seed, arguments.steps, arguments.log)
     if arguments.json:
         print(json.dumps({name: counts(members) for name, members in groups(records)}, indent=1))
     else:

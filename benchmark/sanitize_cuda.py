@@ -6,16 +6,22 @@ compute-sanitizer --tool racecheck python benchmark/sanitize_cuda.py
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from soft_estimator.backends.cuda import linear, load_cuda_backend
+from soft_estimator.estimation.field import carry_field
+from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.observer import build_observer, watch
 from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.geometry.shapes import Box, Torus, sample
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
-from soft_estimator.physics.fused import FusedBatch
+from soft_estimator.physics.fused import FusedBatch, FusedSimulation
+from soft_estimator.physics.fused_tangent import FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
 from soft_estimator.physics.model import build_model
@@ -51,8 +57,30 @@ def run(model, parameters: Parameters, backend) -> str:
     adjoint.step_back(before, after, adjoint.zero_state())
     tangent = Tangent(sim, [ParameterGradient.unit(1, "poissons_ratio"), ParameterGradient.unit(1, "plane_offset_m")])
     tangent.step(before, after, lin, tangent.initial())
+    fused = FusedSimulation(model, parameters, backend)
+    states, _ = fused.roll(fused.initial_state(), 2)
+    columns = FusedTangent(fused, tangent.directions)
+    changes = columns.through(states, columns.initial())
+    look(model, states, changes, backend)
     iterations = backend.to_host(roll.report)[:, :, 0].astype(int).tolist()
     return f"{batch.stepper.solver.plan.function} iterations {iterations} dE {gradients[0].youngs_modulus_pa[0]:.3e}"
+
+
+def look(model, states: list, changes: list, backend) -> None:
+    """The point-cloud residual of two frames, its change and its pull-back."""
+    field, frames = carry_field(model.body), []
+    for k in (1, 2):
+        points = model.body.surface_positions_m(backend.to_host(states[k].u).astype(float))[::3]
+        points = np.concatenate([points + 0.004, points[:5] + 0.3])
+        along = np.tile([0.0, 1.0, 0.0], (len(points), 1))
+        frames.append(replace(ObservedFrame.of(0.005 * k, points, 1e-3), along=along))
+    view = watch(build_observer(model.body, field, backend), frames)
+    u = backend.xp.stack([states[k].u.astype(np.float64) for k in (1, 2)])
+    value, rows = view.measure(u), backend.xp.zeros((len(view.points), len(changes[0])))
+    for k in (0, 1):
+        view.change(k, changes[k].u, changes[k + 1].u, 0.5, rows)
+    view.pull_back(value)
+    assert bool(backend.xp.isfinite(rows).all()) and bool(backend.xp.isfinite(value).all())
 
 
 if __name__ == "__main__":

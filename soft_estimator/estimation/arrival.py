@@ -70,15 +70,14 @@ def rigid_correction(body: Body, corner: Corner, backend: Backend) -> np.ndarray
     for axis in range(3):
         modes[:, axis, axis] = 1.0
         modes[:, :, 3 + axis] = np.cross(np.eye(3)[axis], arm)
-    normal = np.einsum("n,nai,naj->ij", weight, modes, modes)
-    out = []
-    for change in corner.changes:
-        parts = [
-            np.linalg.solve(normal, np.einsum("n,nai,na->i", weight, modes, backend.to_host(field).astype(np.float64)))
-            for field in (change.u, change.v)
-        ]
-        out.append(np.concatenate(parts))
-    return np.stack(out, axis=1)
+    weighted = (weight[:, None, None] * modes).reshape(-1, 6)
+    normal = weighted.T @ modes.reshape(-1, 6)
+    there, parts = backend.to_device(weighted), []
+    for name in ("u", "v"):
+        fields = backend.xp.stack([getattr(change, name) for change in corner.changes])
+        along = backend.to_host(fields.reshape(len(fields), -1).astype(np.float64) @ there)
+        parts.append(np.linalg.solve(normal, along.T))
+    return np.concatenate(parts)
 
 
 def begin_anew(

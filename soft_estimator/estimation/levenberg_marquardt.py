@@ -60,7 +60,10 @@ def fit(
     settings: LeastSquaresSettings | None = None,
     progress: Progress | None = None,
 ) -> Fit:
-    """Minimise over ever more frames, each window from where the last one ended."""
+    """Minimise over ever more frames, each window from where the last one ended.
+
+    Windows whose frames say nothing of any variable yet (a ball before it touches the ground) are passed over.
+    """
     settings = settings or LeastSquaresSettings()
     history: list[dict] = []
     windows = windows or growing_windows(len(problem.frames))
@@ -68,21 +71,23 @@ def fit(
     for k, frames in enumerate(windows):
         last = k == len(windows) - 1
         loose = settings if last else LeastSquaresSettings(1e-2, 1e-3, 8, settings.max_step)
-        result = _minimise(problem, theta, frames, loose, history, total, progress)
+        first = problem.evaluate(theta, frames, jacobian=True)
+        if not last and not _tells(problem, first):
+            continue
+        result = _minimise(problem, first, frames, loose, history, total, progress)
         theta, total = result.theta, total + result.iterations
     return Fit(result.evaluation, result.reason, total, history)
 
 
 def _minimise(
     problem: Problem,
-    theta: np.ndarray,
+    current: Evaluation,
     frames: int,
     settings: LeastSquaresSettings,
     history: list[dict],
     done: int,
     progress: Progress | None,
 ) -> Fit:
-    current = problem.evaluate(theta, frames, jacobian=True)
     damping, reason = 1e-3, f"reached {settings.max_iterations} iterations"
     iteration = 0
     for iteration in range(1, settings.max_iterations + 1):
@@ -114,6 +119,12 @@ def _minimise(
             break
     history.append({"frames": frames, "cost": current.cost, "theta": current.theta.copy()})
     return Fit(current, reason, iteration, history)
+
+
+def _tells(problem: Problem, at: Evaluation) -> bool:
+    """Whether the data know any variable better than its prior does."""
+    information = (at.jacobian**2 * at.weight[:, None]).sum(axis=0)
+    return bool((information * problem.variables.prior_std**2 > 1.0).any())
 
 
 def _step(problem: Problem, at: Evaluation, damping: float, longest: float) -> tuple[np.ndarray, float]:

@@ -8,12 +8,15 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
-from soft_estimator.backends.cpu.points import cell_boxes, hash_boxes, locate, surface_distances
+from soft_estimator.backends.cpu import CpuBackend
+from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.field import HALO_CELLS, CarriedField
 from soft_estimator.physics.body import Body
 
 # Below this |∇φ| a point lies in the middle of a thin part, where the nearest side is not defined.
-_LEAST_SLOPE = 0.3
+LEAST_SLOPE = 0.3
+_LINE_STEPS = 12  # of Newton's method along a ray; three are the rule
+_REACH = 2.5  # cells: how far from the surface lines are followed
 
 
 @dataclass(frozen=True)
@@ -23,16 +26,19 @@ class ObservedFrame:
     Attributes:
         time_s: since the start of the simulation. points_m: world frame, (n, 3).
         std_m: standard deviation of each point's distance to the true surface, (n,).
-        curvature_share: how much of Δφ the noise sees: 1 for isotropic noise, ½ sin²θ for noise along a ray at an
-        angle θ to the
-            normal, (n,). The mean of a curved field over the noise is off by ½ std² · share · Δφ, which is taken off
-            again.
+        curvature_share: how much of Δφ the noise sees: 1 for isotropic noise, ½ tan²θ for noise along a ray at an
+            angle θ to the normal, (n,). The mean of a curved field over the noise is off by ½ std² · share · Δφ, which
+            is taken off again.
+        along: where the noise moved a point, if that is known: the ray over its cosine to the surface normal, so that
+            a step of one leads one metre off the surface, (n, 3). Residuals then are measured along it, and neither
+            their spread nor their mean depends on how the model's surface is turned or bent.
     """
 
     time_s: float
     points_m: np.ndarray
     std_m: np.ndarray
     curvature_share: np.ndarray
+    along: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -68,50 +74,120 @@ class Residuals:
         return -sum(weights.T @ (direction * value_bar[:, None]) for weights, direction in self.parts)
 
 
-def point_residuals(body: Body, field: CarriedField, frame: ObservedFrame, u: np.ndarray) -> Residuals:
+def point_residuals(
+    body: Body, field: CarriedField, frame: ObservedFrame, u: np.ndarray, backend: Backend | None = None
+) -> Residuals:
     """Signed distance of every point of a frame to the surface of the body displaced by u (N, 3) [m].
 
     Near the body that is φ at the point's place in the rest shape over |∇φ| in space: the distance itself, to first
-    order. Over the halo's last cell it goes over smoothly into the distance to the nearest vertex of the deformed
-    surface.
+    order; where the frame says along which ray the noise acts, the distance along that. Over the halo's last cell it
+    goes over smoothly into the distance to the nearest vertex of the deformed surface. The backend (default: the
+    CPU's) runs the loops over the points.
     """
-    position = np.ascontiguousarray(field.position_m + field.follow @ u)
-    cell, local = _find(field, position, frame.points_m)
-    n, h = len(frame.points_m), field.spacing_m
-    nodes = field.cell_nodes[np.where(cell >= 0, cell, 0)]
-    bias = 0.5 * frame.std_m**2 * frame.curvature_share
-    nodal = field.phi_m[nodes] - bias[:, None] * field.laplacian_per_m[nodes]
-    value, weights, slopes = np.zeros(n), np.zeros((n, 8)), np.zeros((n, 8))
-    by_value, by_slope = np.zeros((n, 3)), np.zeros((n, 3))
-    surface_distances(
-        cell, local, position, field.cell_nodes, nodal, _LEAST_SLOPE, value, weights, slopes, by_value, by_slope
-    )
-    found = cell >= 0
-    rows, shape = np.repeat(np.arange(n), 8), (n, len(field.phi_m))
-    near, tilt = (sp.csr_matrix((w.ravel(), (rows, nodes.ravel())), shape) @ field.follow for w in (weights, slopes))
+    carried = CarriedSurface(field, u, backend)
+    at = carried.measure(frame.points_m, point_bias(frame))
+    found, h, tilt = at.cell >= 0, field.spacing_m, carried.spread(at.nodes, at.slopes)
+    if frame.along is not None:
+        carried.measure_along(frame.points_m, frame.along, line_bias(frame), at)
+    value, near = at.value, carried.spread(at.nodes, at.weights)
     # Blend: 0 on the body, 1 from the halo's end on.
     t = np.where(found, np.clip(value / h - (HALO_CELLS - 1), 0.0, 1.0), 1.0)
     blend, blend_slope = t**2 * (3 - 2 * t), 6 * t * (1 - t) / h
     if not (blend > 0).any():
-        return Residuals(value, ((near, by_value), (tilt, by_slope)), ~found)
+        return Residuals(value, ((near, at.by_value), (tilt, at.by_slope)), ~found)
     distance, far, away = _nearest_vertex(body, frame.points_m, u, blend > 0)
     total = (1 - blend) * value + blend * distance
     share = np.where(found, (1 - blend) + blend_slope * (distance - value), 0.0)[:, None]
-    parts = ((near, share * by_value), (tilt, share * by_slope), (far, blend[:, None] * away))
+    parts = ((near, share * at.by_value), (tilt, share * at.by_slope), (far, blend[:, None] * away))
     return Residuals(total, parts, blend >= 1.0)
 
 
-def _find(field: CarriedField, position: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    boxes = cell_boxes(position, field.cell_nodes)
-    low, high = boxes[:, :3].min(axis=0), boxes[:, 3:].max(axis=0)
-    # Bins about as large as a deformed cell, but never more than a few million of them, however far the body is
-    # stretched.
-    size = max(float(np.median(boxes[:, 3:] - boxes[:, :3])) * 1.5, float((high - low).max()) / 150, 1e-12)
-    counts = np.maximum(np.ceil((high - low) / size).astype(np.int64), 1)
-    start, cells = hash_boxes(boxes, low, size, counts)
-    return locate(
-        points, position, field.cell_nodes, field.in_body, field.phi_m, boxes, start, cells, low, size, counts
-    )
+def point_bias(frame: ObservedFrame) -> np.ndarray:
+    """How much of Δφ the mean over the noise is off by at each point [m²], (n,)."""
+    return 0.5 * frame.std_m**2 * frame.curvature_share
+
+
+def line_bias(frame: ObservedFrame) -> np.ndarray:
+    """The same where the points' lines meet the surface, (n,).
+
+    Noise along the line itself has no mean on it; what ½ tan²θ of the share took off is put back.
+    """
+    if frame.along is None:
+        return point_bias(frame)
+    return point_bias(frame) - 0.5 * frame.std_m**2 * 0.5 * ((frame.along**2).sum(axis=1) - 1)
+
+
+@dataclass
+class Measured:
+    """Distances of points to the carried surface, as `Backend.surface_distances` gives them.
+
+    Attributes:
+        cell: which holds the point, -1 for none, (n,). nodes: of that cell, (n, 8).
+        value: distance [m], (n,). weights, slopes (n, 8), by_value, by_slope (n, 3): its derivatives; by_value is also
+            its gradient in space.
+    """
+
+    cell: np.ndarray
+    nodes: np.ndarray
+    value: np.ndarray
+    weights: np.ndarray
+    slopes: np.ndarray
+    by_value: np.ndarray
+    by_slope: np.ndarray
+
+    def of(self, rows: np.ndarray) -> Measured:
+        """Of some of the points."""
+        return Measured(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+class CarriedSurface:
+    """The field where a displacement u (N, 3) [m] has carried it, ready to be asked about points."""
+
+    def __init__(self, field: CarriedField, u: np.ndarray, backend: Backend | None = None) -> None:
+        self.field, self.backend = field, backend or CpuBackend()
+        to_device = self.backend.to_device
+        self.position = to_device(np.ascontiguousarray(field.position_m + field.follow @ u))
+        self.grid = [to_device(x) for x in (field.cell_nodes, field.in_body, field.phi_m)]
+
+    def measure(self, points: np.ndarray, bias: np.ndarray) -> Measured:
+        """Distances of points (n, 3) to where φ equals bias (n,) times Δφ."""
+        field, b, n = self.field, self.backend, len(points)
+        cell, local = b.find_cells(b.to_device(points), self.position, *self.grid, field.spacing_m)
+        nodes = field.cell_nodes[np.maximum(b.to_host(cell), 0)]
+        nodal = field.phi_m[nodes] - bias[:, None] * field.laplacian_per_m[nodes]
+        out = [b.xp.zeros(shape) for shape in (n, (n, 8), (n, 8), (n, 3), (n, 3))]
+        b.surface_distances(cell, local, self.position, self.grid[0], b.to_device(nodal), LEAST_SLOPE, *out)
+        return Measured(b.to_host(cell), nodes, *map(b.to_host, out))
+
+    def measure_along(self, points: np.ndarray, along: np.ndarray, bias: np.ndarray, at: Measured) -> None:
+        """Replace what was measured at points by what is measured where their lines along (n, 3) meet the surface.
+
+        value(x - s along) = 0 by Newton's method; then δs = δvalue / (∇value · along), free of the point's own noise.
+        Points farther than _REACH cells from the surface, and those whose lines graze it, keep what they have.
+        """
+        h = self.field.spacing_m
+        rows = np.nonzero((at.cell >= 0) & (np.abs(at.value) < _REACH * h))[0]
+        away, there = np.zeros(len(rows)), at.of(rows)
+        for _ in range(_LINE_STEPS):
+            slope = np.einsum("na,na->n", there.by_value, along[rows])
+            on = (there.cell >= 0) & (slope > LEAST_SLOPE) & (np.abs(away) < (_REACH + 1) * h)
+            rows, away, there, slope = rows[on], away[on], there.of(on), slope[on]
+            if len(rows) == 0:
+                return
+            if np.abs(there.value).max() < 1e-10 * h:
+                break
+            away += np.clip(there.value / slope, -h, h)
+            there = self.measure(points[rows] - away[:, None] * along[rows], bias[rows])
+        slope = np.einsum("na,na->n", there.by_value, along[rows])
+        on = (there.cell >= 0) & (slope > LEAST_SLOPE) & (np.abs(there.value) < 1e-7 * h)
+        rows, there = rows[on], there.of(on)
+        at.nodes[rows], at.weights[rows], at.value[rows] = there.nodes, there.weights, away[on]
+        at.by_value[rows], at.by_slope[rows] = there.by_value / slope[on, None], 0.0
+
+    def spread(self, nodes: np.ndarray, weights: np.ndarray) -> sp.csr_matrix:
+        """Weights of the body's nodes (n, N) from those of the cells' nodes (n, 8)."""
+        starts, shape = np.arange(0, weights.size + 1, 8), (len(weights), len(self.field.phi_m))
+        return sp.csr_matrix((weights.ravel(), nodes.ravel(), starts), shape) @ self.field.follow
 
 
 def _nearest_vertex(
@@ -139,12 +215,15 @@ def onto_surface(
     on the surface that the residual measures.
     """
     points = np.array(points_m, dtype=np.float64)
+    carried = CarriedSurface(field, u)
+    moving = np.arange(len(points))
     for _ in range(8):
-        frame = ObservedFrame.of(0.0, points, 0.0)
-        residual = point_residuals(body, field, frame, u)
-        gradient = residual.parts[0][1]
-        direction = gradient if rays is None else rays
-        along = np.einsum("na,na->n", gradient, direction)
-        step = np.where(np.abs(along) > 1e-3, residual.value_m / np.where(along == 0, 1.0, along), 0.0)
-        points -= np.clip(step, -field.spacing_m, field.spacing_m)[:, None] * direction
+        at = carried.measure(points[moving], np.zeros(len(moving)))
+        direction = at.by_value if rays is None else rays[moving]
+        along = np.einsum("na,na->n", at.by_value, direction)
+        step = np.where(np.abs(along) > 1e-3, at.value / np.where(along == 0, 1.0, along), 0.0)
+        points[moving] -= np.clip(step, -field.spacing_m, field.spacing_m)[:, None] * direction
+        moving = moving[np.abs(step) > 1e-12 * field.spacing_m]
+        if len(moving) == 0:
+            break
     return points

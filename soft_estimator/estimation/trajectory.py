@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,9 @@ import numpy as np
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.field import CarriedField
 from soft_estimator.estimation.observation import ObservedFrame, point_residuals
+from soft_estimator.estimation.workshop import workshop_for
+from soft_estimator.physics.fused import can_fuse
+from soft_estimator.physics.fused_tangent import Changes
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.parameters import Parameters
@@ -25,11 +29,14 @@ class Corner:
     """A moment between two steps: the state, and its change with each variable."""
 
     state: State
-    changes: list[StateTangent]
+    changes: Sequence[StateTangent]
 
     def moved(self, by: np.ndarray) -> Corner:
         """The corner with the variables moved by `by` (P,), to first order."""
         s = self.state
+        if isinstance(self.changes, Changes):  # all of them in three products
+            step = self.changes.mixed(by[:, None])
+            return Corner(replace(s, u=s.u + step.u[0], v=s.v + step.v[0], a=s.a + step.a[0]), self.changes)
         u, v, a = s.u.copy(), s.v.copy(), s.a.copy()
         for amount, change in zip(by, self.changes):
             if amount != 0.0:
@@ -40,6 +47,8 @@ class Corner:
 
     def in_terms_of(self, mixing: np.ndarray) -> Corner:
         """The changes with other variables, of which the old ones are mixing (P, P) @ new ones."""
+        if isinstance(self.changes, Changes):
+            return Corner(self.state, self.changes.mixed(mixing))
 
         def mixed(name: str, j: int) -> np.ndarray:
             parts = [float(w) * getattr(c, name) for w, c in zip(mixing[:, j], self.changes) if w != 0.0]
@@ -137,13 +146,36 @@ class Trajectory:
         self.steps += 1
         if self.tangent is None:
             return Corner(state, [])
-        changes, _ = self.tangent.step(corner.state, state, linearisation, corner.changes)
+        changes, _ = self.tangent.step(corner.state, state, linearisation, list(corner.changes))
         return Corner(state, changes)
 
 
 def initial_corner(
-    model: Model, parameters: Parameters, directions: list[ParameterGradient], backend: Backend
+    model: Model,
+    parameters: Parameters,
+    directions: list[ParameterGradient],
+    backend: Backend,
+    field: CarriedField,
 ) -> Corner:
     """The start of a simulation, undeformed and in rigid motion."""
-    simulation = Simulation(model, parameters, backend)
+    if can_fuse(model, backend):
+        simulation: Simulation = workshop_for(model, parameters, backend, field).simulation(parameters)
+    else:
+        simulation = Simulation(model, parameters, backend)
     return Corner(simulation.initial_state(), Tangent(simulation, directions).initial())
+
+
+def trajectory_from(
+    model: Model,
+    parameters: Parameters,
+    directions: list[ParameterGradient] | None,
+    start: Corner,
+    backend: Backend,
+    field: CarriedField,
+) -> Trajectory:
+    """The trajectory that suits the backend; see `Trajectory` for the arguments."""
+    if can_fuse(model, backend):
+        from soft_estimator.estimation.fused_trajectory import FusedTrajectory
+
+        return FusedTrajectory(model, parameters, directions, start, backend, field)
+    return Trajectory(model, parameters, directions, start, backend, field)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.estimation.resampling import Resampling
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural
 
 # A parameter counts as observed when the data alone narrowed it at least this much below its prior.
@@ -46,11 +47,12 @@ class Posterior:
     estimates: tuple[Estimate, ...]
 
 
-def posterior(problem: Problem, at: Evaluation) -> Posterior:
+def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = None) -> Posterior:
     """Posterior at a minimum whose evaluation holds the Jacobian.
 
     The noise is scaled to what the residuals show, never below a tenth of what was stated: exact points would
-    otherwise claim a certainty that the arithmetic does not have.
+    otherwise claim a certainty that the arithmetic does not have. Where a resampling is given, the shift that the noise
+    causes is taken off the estimate, and its uncertainty is added.
     """
     if at.jacobian is None:
         raise ValueError("the posterior needs the Jacobian; evaluate with jacobian=True")
@@ -61,7 +63,10 @@ def posterior(problem: Problem, at: Evaluation) -> Posterior:
     covariance = np.linalg.inv(information + np.diag(prior))
     widen = widening(at, covariance, scale)
     covariance = covariance * np.outer(widen, widen)
-    estimates = describe(v, at.theta, information, covariance, touches(v, at.jacobian))
+    theta = at.theta
+    if resampling is not None:
+        theta, covariance = theta - resampling.shift, covariance + resampling.covariance
+    estimates = describe(v, theta, information, covariance, touches(v, at.jacobian))
     return Posterior(covariance, scale, estimates)
 
 
@@ -151,6 +156,6 @@ def _partner(labels: list[str], covariance: np.ndarray, j: int) -> str:
 
 
 def touches(variables: Variables, jacobian: np.ndarray) -> bool:
-    """Whether the residuals depend on the plane at all."""
+    """Whether the residuals depend on the plane: by more than one standard deviation for a metre or radian of it."""
     columns = [j for j, v in enumerate(variables.variables) if v.name.startswith("plane")]
-    return bool(columns) and bool(np.abs(jacobian[:, columns]).max(initial=0.0) > 1e-9)
+    return bool(columns) and bool(np.abs(jacobian[:, columns]).max(initial=0.0) > 1.0)

@@ -18,7 +18,7 @@ from soft_estimator.estimation.field import CarriedField
 from soft_estimator.estimation.observation import ObservedFrame
 from soft_estimator.estimation.problem import Evaluation
 from soft_estimator.estimation.robust import RobustLoss
-from soft_estimator.estimation.trajectory import Corner, Explained, Trajectory, initial_corner
+from soft_estimator.estimation.trajectory import Corner, Explained, Trajectory, initial_corner, trajectory_from
 from soft_estimator.estimation.uncertainty import noise_scale, touches, widening
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.gradient import ParameterGradient
@@ -118,12 +118,12 @@ class WindowFit:
         self.simulations += 1
         parameters, directions = self.parameters(z), self._directions(z)
         if self._start is None:
-            corner = initial_corner(self.model, parameters, directions, self.backend)
+            corner = initial_corner(self.model, parameters, directions, self.backend, self.field)
         else:
             corner = self._start[0].moved(z - self._start[1])
         clock = perf_counter()
         wanted = directions if with_changes else None
-        trajectory = Trajectory(self.model, parameters, wanted, corner, self.backend, self.field)
+        trajectory = trajectory_from(self.model, parameters, wanted, corner, self.backend, self.field)
         explained = [_raised(trajectory.through(e.frame), z[-1]) for e in self.explained]
         if not with_changes:
             explained = [old.moved_to(new) for old, new in zip(self.explained, explained)]
@@ -134,7 +134,8 @@ class WindowFit:
 
     def _continued(self, z: np.ndarray, newest: Explained, steps: int) -> Trajectory:
         """A trajectory that goes on from the newest frame."""
-        out = Trajectory(self.model, self.parameters(z), self._directions(z), newest.corner, self.backend, self.field)
+        parameters, directions = self.parameters(z), self._directions(z)
+        out = trajectory_from(self.model, parameters, directions, newest.corner, self.backend, self.field)
         out.before, out.steps = newest.before, steps
         return out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ def write_estimate(
     *,
     plots: bool = True,
     frames: bool = False,
+    report: Callable[[Path, EstimateResult], object] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write estimate.json, scene.yaml and, as asked, plots and the frames used; returns what estimate.json holds."""
+    """Write estimate.json, scene.yaml and, as asked, plots, report.html and the frames used; returns what
+    estimate.json holds. `report` writes the page: it knows of this module, not this module of it."""
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
     files = ["estimate.json", "scene.yaml"]
@@ -40,6 +43,9 @@ def write_estimate(
         files.append(name)
         if progress:
             progress("drawing", k + 1, len(drawings), "")
+    if report is not None:
+        report(out / "report.html", result)
+        files.append("report.html")
     if frames:
         write_frames(out / "frames", result.problem.frames)
         files.append("frames/stamps.csv")

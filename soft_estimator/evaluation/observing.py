@@ -52,20 +52,20 @@ def camera_frame(
         isotropic_std_m: noise added to every point in all directions besides, as document 000 does.
     """
     parts = [_one_camera(camera, body, field, u, noise, rng) for camera in cameras]
-    points, std, share = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    points, std, share, along = (np.concatenate([part[k] for part in parts]) for k in range(4))
     if len(points) == 0:
         raise ValueError(f"no camera sees the body at {time_s:g} s; turn a camera towards it")
     if budget is not None and len(points) > budget:
         keep = np.sort(rng.choice(len(points), budget, replace=False))
-        points, std, share = points[keep], std[keep], share[keep]
-    if isotropic_std_m > 0:
-        points = points + isotropic_std_m * rng.normal(size=points.shape)
-        share = (share * std**2 + isotropic_std_m**2) / (std**2 + isotropic_std_m**2)
-        std = np.hypot(std, isotropic_std_m)
-    return ObservedFrame(float(time_s), points, std, share)
+        points, std, share, along = points[keep], std[keep], share[keep], along[keep]
+    if isotropic_std_m == 0:
+        return ObservedFrame(float(time_s), points, std, share, None if noise is None else along)
+    points = points + isotropic_std_m * rng.normal(size=points.shape)
+    share = (share * std**2 + isotropic_std_m**2) / (std**2 + isotropic_std_m**2)
+    return ObservedFrame(float(time_s), points, np.hypot(std, isotropic_std_m), share)
 
 
-def away_from_edges(depth_m: np.ndarray, relative_step: float = 0.03) -> np.ndarray:
+def away_from_edges(depth_m: np.ndarray, relative_step: float = 0.02) -> np.ndarray:
     """Pixels of a depth image (H, W) whose eight neighbours were all measured, without a jump in depth.
 
     Along an outline a camera sees the points its jitter throws outwards and loses those thrown inwards: what it reports
@@ -82,29 +82,36 @@ def _one_camera(
     u: np.ndarray,
     noise: DepthNoise | None,
     rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points (n, 3), their standard deviation along the surface normal (n,), and the share of curvature seen (n,)."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Points (n, 3), their deviation along the surface normal (n,), the share of curvature seen (n,), and the rays over
+    their cosines to the normal, backwards (n, 3)."""
     depth = depth_image(camera, body.surface_positions_m(u), body.surface.faces)
     seen = depth > 0
     if not seen.any():
-        return np.zeros((0, 3)), np.zeros(0), np.zeros(0)
+        return np.zeros((0, 3)), np.zeros(0), np.zeros(0), np.zeros((0, 3))
     hits = onto_surface(body, field, u, points_from_depth(camera, depth), camera.rays()[seen] @ camera.rotation.T)
-    depth[seen] = camera.to_camera_frame(hits)[:, 2]
+    # Rays that only graze the body may find no surface; what they hit on the triangles is no observation.
+    on = np.abs(point_residuals(body, field, ObservedFrame.of(0.0, hits, 0.0), u).value_m) < 1e-6 * field.spacing_m
+    depth[seen] = np.where(on, camera.to_camera_frame(hits)[:, 2], 0.0)
     if noise is None:
-        return hits, np.full(len(hits), LEAST_STD_M), np.zeros(len(hits))
+        hits = hits[on]
+        return hits, np.full(len(hits), LEAST_STD_M), np.zeros(len(hits)), np.zeros_like(hits)
     cosine = incidence_cosine(camera, depth)
     measured = replace(noise, lateral_std_px=0.0).apply(
         _jittered_depth(camera, body, field, u, depth, noise.lateral_std_px, rng), camera, rng
     )
     kept = away_from_edges(measured) & (cosine > LEAST_COSINE)
     z, cos = measured[kept], cosine[kept]
-    along = noise.std_m(z, camera) * np.linalg.norm(camera.rays()[kept], axis=-1)
-    across = noise.lateral_std_px * z / camera.fx_px
-    sine2 = np.clip(1 - cos**2, 0, 1)
-    std = np.maximum(np.sqrt((along * cos) ** 2 + across**2 * sine2), LEAST_STD_M)
-    # Along the ray the noise sees half of Δφ times sin²θ, across it the rest.
-    share = (0.5 * along**2 * sine2 + across**2 * (1 - 0.5 * sine2)) / std**2
-    return points_from_depth(camera, np.where(kept, measured, 0.0)), std, share
+    rays = camera.rays()[kept]
+    length = np.linalg.norm(rays, axis=-1)
+    along, across = noise.std_m(z, camera) * length, noise.lateral_std_px * z / camera.fx_px
+    std = np.maximum(np.sqrt((along * cos) ** 2 + across**2 * (1 - cos**2)), LEAST_STD_M)
+    # Along the ray the noise sees half of Δφ times tan²θ. A pixel that looks beside itself and reports the depth it
+    # finds there on its own ray sees a convex surface too deep, by ½ across² Σ ∂²depth over both directions: half of Δφ
+    # each, one of them over cos² for the slant.
+    share = 0.5 * (cos**-2 - 1) - 0.5 * (across / std) ** 2 * (1 + cos**-2)
+    backwards = -(rays / (length * cos)[:, None]) @ camera.rotation.T
+    return points_from_depth(camera, np.where(kept, measured, 0.0)), std, share, backwards
 
 
 def _jittered_depth(

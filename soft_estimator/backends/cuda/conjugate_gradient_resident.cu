@@ -2,8 +2,8 @@
 // cache, laid out entry by entry so that neighbouring lanes read neighbouring numbers. The neighbours' z comes in tagged words, each read once by a block and waited for on its own: no fence and
 // no barrier of all blocks lies between a vector and its product.
 
-// Most threads of a block, so that each has the registers it needs.
-#define RESIDENT_THREADS (sizeof(real) == 4 ? 768 : 640)
+// Most threads of a block, so that each has the registers it needs: 96 rows in one go.
+#define RESIDENT_THREADS 768
 
 // Three components and the tag as one or two words. Two split the third double, so that both carry the tag.
 #define WORDS (sizeof(real) == 4 ? 1 : 2)

@@ -24,7 +24,7 @@ PARTS = {
     "step_adjoint": (*_CELLS, "step.cuh"),
     "step_tangent": (*_CELLS, "step.cuh"),
     "guard": (*_CELLS, "step.cuh"),
-    "points": ("common.cuh",),
+    "points": ("common.cuh", "points.cuh"),
 }
 REAL_NAMES = {"float32": "float", "float64": "double"}
 _THREADS = 128

@@ -16,7 +16,7 @@ CONVERGED, LIMIT, BREAKDOWN, STALLED = 0, 1, 2, 3
 _SCRATCH_BYTES = 100 * 8
 _VECTOR_NUMBERS = 28  # of a row in shared memory: x, r, p, A p, z, A z, inverse diagonal block, free
 _HALO_NUMBERS = 4  # of a node in shared memory that the rows read
-_RESIDENT_THREADS = {4: 768, 8: 640}  # by the size of a number, as in conjugate_gradient_resident.cu
+_RESIDENT_THREADS = 768  # as in conjugate_gradient_resident.cu
 _BLOCKS_A_ROW = 25  # about; 27 inside a body
 _STREAM_THREADS, _STREAM_BLOCKS_AN_SM = 512, 2
 _RESIDENT_SHARE = 0.25  # of the matrix that must fit in shared memory for the resident kernel
@@ -140,7 +140,7 @@ def plan(row_start: Any, column: Any, nodes: int, systems: int, size: int) -> tu
         fixed = vectors + halo.wide * _HALO_NUMBERS * size
         room = min(27 * share, (shared - fixed) // (9 * size + 2), _LARGEST_ROOM)
         if room >= _RESIDENT_SHARE * _BLOCKS_A_ROW * share and halo.wide < 1 << 16:
-            threads = min(_RESIDENT_THREADS[size], max(96, (8 * share + 31) // 32 * 32))
+            threads = min(_RESIDENT_THREADS, max(96, (8 * share + 31) // 32 * 32))
             used = fixed + room * (9 * size + 2)
             return Plan("conjugate_gradient_resident", team, threads, room, used, processors // team), halo
     teams = processors * _STREAM_BLOCKS_AN_SM

@@ -1,0 +1,107 @@
+"""How many updates a second the sliding window makes on a body of some size, on the backend there is.
+
+python benchmark/bench_window.py [--cells 10000] [--frames 12] [--backend auto] [--precision float32] [--json FILE]
+
+A soft ball bounces on a plane; 30 frames a second, two steps a frame, 18 variables: stiffness, Poisson's ratio,
+damping, the plane, pose and motion. An update takes in a frame, moves the variables and slides the window on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from soft_estimator.backends import choose_backend
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.field import carry_field
+from soft_estimator.estimation.sliding_window import SlidingWindow
+from soft_estimator.evaluation.observing import surface_frame
+from soft_estimator.geometry.shapes import Sphere, sample
+from soft_estimator.physics.body import build_body
+from soft_estimator.physics.contact import ContactLaw
+from soft_estimator.physics.integrator import theta_scheme
+from soft_estimator.physics.model import build_model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.step import Simulation
+
+RADIUS_M, NOISE_M, POINTS = 0.05, 0.001, 1000
+NAMES = ["youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_normal", "plane_offset_m"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cells", type=int, help="default: 10,000 on a GPU, 1,000 elsewhere")
+    parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--updates", type=int, default=40)
+    parser.add_argument("--iterations", type=int, default=3, help="most Gauss-Newton steps an update")
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--precision", default="float64")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--profile", action="store_true")
+    arguments = parser.parse_args()
+    backend = choose_backend(arguments.backend)
+    cells = arguments.cells or (10_000 if backend.name == "cuda" else 1_000)
+    spacing = RADIUS_M * (4 / 3 * np.pi / cells) ** (1 / 3) * 1.04
+    body = build_body(sample(Sphere(radius_m=RADIUS_M), float(spacing)))
+    dtype = np.dtype(arguments.precision).type
+    model = build_model(body, theta_scheme(1 / 60, 0.6), contact=ContactLaw(2e6, 1500.0), dtype=dtype)
+    truth = Parameters(
+        np.array([2e4]), 0.4, 1000.0, 0.0, 0.003, translation_m=np.array([0, 0.08, 0]), velocity_m_s=[0.05, -0.5, 0]
+    )
+    field, rng = carry_field(body), np.random.default_rng(3)
+    simulation = Simulation(model, truth, backend)
+    state, frames = simulation.initial_state(), []
+    for k in range(2 * arguments.updates):
+        if k % 2 == 0:
+            u = backend.to_host(state.u).astype(np.float64)
+            frames.append(surface_frame(state.time_s, body, field, u, POINTS, NOISE_M, rng))
+        state, _ = simulation.step(state)
+    settings = WindowConfig(
+        frames=arguments.frames,
+        grow_to_frames=arguments.frames,
+        points_per_frame=POINTS,
+        iterations=arguments.iterations,
+        start="scene",
+    )
+    guess = Parameters(np.array([3e4]), 0.42, 1000.0, 0.0, 0.004, translation_m=np.array([0, 0.08, 0]))
+    window = SlidingWindow(model, guess, NAMES, settings, backend=backend, field=field)
+    profile = None
+    if arguments.profile:
+        import cProfile
+
+        profile = cProfile.Profile()
+    seconds = []
+    for k, frame in enumerate(frames):
+        if profile is not None and k == 2 * arguments.frames:
+            profile.enable()
+        start = perf_counter()
+        said = window.add_frame(100 + frame.time_s, frame.points_m, frame.std_m)
+        seconds.append(perf_counter() - start)
+    if profile is not None:
+        import pstats
+
+        profile.disable()
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
+    full = np.array(seconds[arguments.frames + 2 :])
+    result = {
+        "device": backend.device_name(),
+        "cells": body.cell_count,
+        "nodes": body.node_count,
+        "precision": arguments.precision,
+        "frames": arguments.frames,
+        "median_update_ms": 1e3 * float(np.median(full)),
+        "slowest_update_ms": 1e3 * float(full.max()),
+        "updates_per_s": 1 / float(np.mean(full)),
+        "youngs_modulus_pa": None if said is None else [said.parameters[0].value, said.parameters[0].std],
+    }
+    print(json.dumps(result))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
