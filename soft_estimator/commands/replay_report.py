@@ -47,9 +47,9 @@ def _facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [("frames in the bag", str(metrics["frames"]["in_bag"])), ("topic", metrics["topic"])]
     for row in metrics["parameters"]:
         if row["truth"] is not None and row["value"] is not None:
-            after = row["converged_after_s"]
-            facts.append((f"{plain_name(row['name'])}, intervals that hold the truth", f"{100 * row['coverage_95']:.0f} %"))
-            facts.append((f"{plain_name(row['name'])}, within 5 % after", "never" if after is None else f"{after:.3g} s"))
+            after, name = row["converged_after_s"], plain_name(row["name"])
+            facts.append((f"{name}, intervals that hold the truth", f"{100 * row['coverage_95']:.0f} %"))
+            facts.append((f"{name}, within 5 % after", "never" if after is None else f"{after:.3g} s"))
     surface, ahead = metrics["surface"], metrics["held_out"]
     if surface:
         facts.append(("surface off the true one, root mean square", f"{surface['rms_voxels']:.3g} voxels"))

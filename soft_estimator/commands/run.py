@@ -22,7 +22,7 @@ installed. Clouds travel through shared memory, by a Fast DDS profile, unless FA
 
 EPILOG = """exit codes:
   0    it ran for --seconds, or the bag was played
-  5    a node died; the lines above say why
+  1    a node died; the lines above say why
   130  ended with Ctrl-C
 
 examples:

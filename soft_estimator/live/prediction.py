@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.field import carry_field
 from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.observation import ObservedFrame, point_residuals
+from soft_estimator.evaluation.scene import Scene
 from soft_estimator.physics.model import Model, State
+from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
+
+SeenPoints = tuple[float, np.ndarray]  # stamp [s], points on the object (n, 3) [m]
 
 
 def predict(
@@ -34,3 +41,49 @@ def predict(
         share = 1.0 if done == 0 else min(max(ahead / step - (done - 1), 0.0), 1.0)
         share = 1.0 if share > 1 - 1e-6 else share
         yield ((1 - share) * host(before.u) + share * host(after.u)).astype(np.float64)
+
+
+def foretell(
+    scene: Scene, fitted: LiveEstimate, frames: Sequence[SeenPoints], start_s: float, backend: Backend
+) -> dict[str, Any] | None:
+    """How well an estimate foretells later frames without looking at them; None where there are none.
+
+    Args:
+        frames: what was seen after the estimate, in the order of the recording. start_s: stamp of the scene's time 0.
+    """
+    ahead = _rising(frames, fitted.stamp_s)
+    if not ahead:
+        return None
+    body, around = scene.body, carry_field(scene.body)
+    stamps, rms, failed = [], [], ""
+    try:
+        states = predict(scene.model, fitted, [stamp for stamp, _ in ahead], backend, start_s)
+        for (stamp_s, points), u in zip(ahead, states):
+            off = point_residuals(body, around, ObservedFrame.of(stamp_s, points, 0.0), u).value_m
+            stamps.append(stamp_s)
+            rms.append(float(np.sqrt(np.mean(off**2))))
+    except SolverError as error:
+        failed = " ".join(str(error).split())
+    if not rms:
+        return {"frames": 0, "failed": failed}
+    total = float(np.sqrt(np.mean(np.square(rms))))
+    return {
+        "frames": len(rms),
+        "from_stamp_s": fitted.stamp_s,
+        "horizon_s": stamps[-1] - fitted.stamp_s,
+        "rms_m": total,
+        "rms_voxels": total / body.grid.spacing_m,
+        "last_rms_m": rms[-1],
+        "rms_at_the_last_fit_m": fitted.rms_residual_m,
+        "failed": failed,
+        "series": {"stamp_s": stamps, "rms_m": rms},
+    }
+
+
+def _rising(frames: Sequence[SeenPoints], after_s: float) -> Sequence[SeenPoints]:
+    """The frames up to where time jumps back: what comes then is another motion."""
+    for k, (stamp_s, _) in enumerate(frames):
+        if stamp_s <= after_s:
+            return frames[:k]
+        after_s = stamp_s
+    return frames

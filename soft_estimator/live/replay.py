@@ -13,7 +13,6 @@ import numpy as np
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.live import Counters, LiveEstimate
-from soft_estimator.estimation.observation import ObservedFrame, point_residuals
 from soft_estimator.estimation.sliding_window import SlidingWindow
 from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.evaluation.estimate_setup import natural_of, shown_labels, variables_of
@@ -23,10 +22,9 @@ from soft_estimator.live.bag_frames import CameraFrame, CameraRecording, TrueSur
 from soft_estimator.live.ground_truth import TruthRow, parameters_from_rows
 from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
-from soft_estimator.live.prediction import predict
+from soft_estimator.live.prediction import foretell
 from soft_estimator.live.replay_config import ReplayConfig
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solver import SolverError
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
@@ -138,7 +136,7 @@ def replay_bag(
     _check_any(bag, run)
     size_m = float(np.linalg.norm(np.ptp(scene.body.surface_positions_m(), axis=0)))
     run.tracks.set_truth(truth.values, size_m)
-    held_out = _held_out(scene, run, backend)
+    held_out = foretell(scene, run.fitted, run.held_out, run.stamps[0], backend) if run.fitted else None
     notes = [*scene.warnings, *camera.notes, *_told(run.told)]
     counters = pipeline.window.counters if run.seconds else Counters()
     metrics: dict[str, Any] = {
@@ -212,39 +210,6 @@ def true_values(scene: Scene, variables: Variables, rows: tuple[TruthRow, ...]) 
     truth, known = parameters_from_rows(rows, scene.parameters)
     values = natural_of(variables, truth)
     return {v.label: float(x) for v, x in zip(variables.variables, values) if v.name in known}
-
-
-def _held_out(scene: Scene, run: _Run, backend: Backend) -> dict[str, Any] | None:
-    """How well the last estimate before the held-out frames foretells them."""
-    fitted, frames = run.fitted, run.held_out
-    if fitted is None or not frames:
-        return None
-    from soft_estimator.estimation.field import carry_field
-
-    body, around = scene.body, carry_field(scene.body)
-    stamps, rms, failed = [], [], ""
-    try:
-        states = predict(scene.model, fitted, [stamp for stamp, _ in frames], backend, run.stamps[0])
-        for (stamp_s, points), u in zip(frames, states):
-            off = point_residuals(body, around, ObservedFrame.of(stamp_s, points, 0.0), u).value_m
-            stamps.append(stamp_s)
-            rms.append(float(np.sqrt(np.mean(off**2))))
-    except SolverError as error:
-        failed = " ".join(str(error).split())
-    if not rms:
-        return {"frames": 0, "failed": failed}
-    total = float(np.sqrt(np.mean(np.square(rms))))
-    return {
-        "frames": len(rms),
-        "from_stamp_s": fitted.stamp_s,
-        "horizon_s": stamps[-1] - fitted.stamp_s,
-        "rms_m": total,
-        "rms_voxels": total / body.grid.spacing_m,
-        "last_rms_m": rms[-1],
-        "rms_at_the_last_fit_m": fitted.rms_residual_m,
-        "failed": failed,
-        "series": {"stamp_s": stamps, "rms_m": rms},
-    }
 
 
 def _metrics(camera: CameraRecording, run: _Run, counters: Counters, held_out: dict[str, Any] | None) -> dict[str, Any]:

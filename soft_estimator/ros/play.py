@@ -1,0 +1,180 @@
+"""Publishing a bag into a running graph in real time, with /clock: `soft-estimator replay BAG --play`.
+
+The bytes of the recording are published as they are. SIGUSR1 pauses and goes on; Ctrl-C ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rclpy
+from builtin_interfaces.msg import Time
+from rclpy.duration import Duration
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rosgraph_msgs.msg import Clock
+
+from soft_estimator.live.bag_files import Bag, Topic, list_topics
+from soft_estimator.perception.bags import CLOUD, IMAGE
+
+Say = Callable[[str], None]
+
+_CLOCK_PERIOD_S = 0.01  # of the wall clock
+_WAIT_FOR_LISTENERS_S = 20.0
+_CAMERA = (CLOUD, IMAGE)
+
+
+class BagClock:
+    """The recording's time, which runs `rate` times as fast as the wall clock and stands still while paused."""
+
+    def __init__(self, start_ns: int, rate: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.rate, self._now_s = rate, now_s
+        self._bag_ns, self._since_s, self.paused = start_ns, now_s(), False
+
+    def now_ns(self) -> int:
+        """Where the recording is [ns]."""
+        gone_s = 0.0 if self.paused else self._now_s() - self._since_s
+        return self._bag_ns + int(1e9 * self.rate * gone_s)
+
+    def toggle(self) -> None:
+        """Pause, or go on."""
+        self._bag_ns, self._since_s = self.now_ns(), self._now_s()
+        self.paused = not self.paused
+
+    def restart(self, start_ns: int) -> None:
+        """Jump to a time of the recording."""
+        self._bag_ns, self._since_s = start_ns, self._now_s()
+
+
+class Player:
+    """Publishers for the topics of an open bag whose types are installed."""
+
+    def __init__(self, node: Node, bag: Bag) -> None:
+        self.node, self.bag = node, bag
+        self.clock_publisher = node.create_publisher(Clock, "/clock", 10)
+        self.publishers: dict[str, Publisher] = {}
+        self.camera: list[Publisher] = []
+        self.left_out: list[str] = []
+        for topic in bag.topics:
+            self._offer(topic)
+        self.published: dict[str, int] = dict.fromkeys(self.publishers, 0)
+
+    def _offer(self, topic: Topic) -> None:
+        if topic.name == "/clock" or not topic.count:  # time is ours to tell
+            return
+        message_class = message_class_of(topic.kind)
+        if message_class is None:
+            self.left_out.append(f"{topic.name} ({topic.kind} is not installed)")
+            return
+        latched = topic.name.endswith("tf_static")
+        qos = QoSProfile(
+            depth=100 if latched else 10,
+            reliability=ReliabilityPolicy.RELIABLE,
+            durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
+        )
+        publisher = self.node.create_publisher(message_class, topic.name, qos)
+        self.publishers[topic.name] = publisher
+        if topic.kind in _CAMERA:
+            self.camera.append(publisher)
+
+    def wait_for_listeners(self, seconds: float, ok: Callable[[], bool]) -> bool:
+        """Wait until somebody listens to a camera, so that the first frames are not lost."""
+        end_s = time.monotonic() + seconds
+        while ok() and time.monotonic() < end_s:
+            if any(publisher.get_subscription_count() for publisher in self.camera):
+                time.sleep(0.2)  # discovery goes both ways
+                return True
+            time.sleep(0.05)
+        return not self.camera
+
+    def play(self, clock: BagClock, ok: Callable[[], bool]) -> None:
+        """Publish every message when its time has come."""
+        for number, message in enumerate(self.bag.messages(set(self.publishers))):
+            if number == 0:
+                clock.restart(message.stamp_ns)
+            while ok() and (clock.paused or clock.now_ns() < message.stamp_ns):
+                self.tell_time(clock)
+                left_s = 1e-9 * (message.stamp_ns - clock.now_ns()) / clock.rate
+                time.sleep(_CLOCK_PERIOD_S if clock.paused else min(max(left_s, 0.0), _CLOCK_PERIOD_S))
+            if not ok():
+                return
+            self.publishers[message.topic].publish(bytes(message.raw))
+            self.published[message.topic] += 1
+
+    def tell_time(self, clock: BagClock) -> None:
+        seconds, rest = divmod(clock.now_ns(), 10**9)
+        self.clock_publisher.publish(Clock(clock=Time(sec=int(seconds), nanosec=int(rest))))
+
+    def finish(self, seconds: float = 2.0) -> None:
+        """Let reliable messages arrive before the publishers go."""
+        for publisher in self.publishers.values():
+            publisher.wait_for_all_acked(Duration(seconds=seconds))
+
+
+def message_class_of(kind: str) -> Any:
+    """The class of a message type such as sensor_msgs/msg/PointCloud2, None where its package is not installed."""
+    package, _, name = kind.replace("/msg/", "/").partition("/")
+    try:
+        return getattr(importlib.import_module(f"{package}.msg"), name, None)
+    except ImportError:
+        return None
+
+
+def play_bag(
+    path: Path | str,
+    *,
+    rate: float = 1.0,
+    loop: bool = False,
+    say: Say = lambda text: None,
+    wait_s: float = _WAIT_FOR_LISTENERS_S,
+) -> dict[str, int]:
+    """Publish a bag; returns how many messages went out on each topic.
+
+    Args:
+        rate: seconds of the recording a second. loop: begin anew at the end, a jump back in time.
+        say: told what a user should know. wait_s: longest wait for a first subscriber [s].
+    """
+    rclpy.init()
+    node = rclpy.create_node("bag_player")
+    clock = BagClock(0, rate)
+    before = _pause_on_signal(clock, say)
+    try:
+        with Bag(path) as bag:
+            player = Player(node, bag)
+            if not player.publishers:
+                raise ValueError(f"bag {bag.path} has no topic that can be published; {list_topics(bag.topics)}")
+            if player.left_out:
+                say(f"not published: {', '.join(player.left_out)}")
+            if not player.wait_for_listeners(wait_s, rclpy.ok):
+                say(f"nobody listens to {', '.join(p.topic_name for p in player.camera)}; playing all the same")
+            player.play(clock, rclpy.ok)
+            while loop and rclpy.ok():
+                player.play(clock, rclpy.ok)
+            if rclpy.ok():
+                player.finish()
+            return player.published
+    except KeyboardInterrupt:
+        return {} if "player" not in locals() else player.published
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGUSR1, before)
+        node.destroy_node()
+        rclpy.try_shutdown()
+
+
+def _pause_on_signal(clock: BagClock, say: Say) -> Any:
+    if threading.current_thread() is not threading.main_thread():
+        return None
+
+    def toggle(*_: Any) -> None:
+        clock.toggle()
+        say("paused; send SIGUSR1 again to go on" if clock.paused else "going on")
+
+    return signal.signal(signal.SIGUSR1, toggle)
