@@ -10,23 +10,26 @@ PACKAGE = "soft_estimator"
 def share_files():
     """Files for share/soft_estimator, one entry per folder, as the ament index expects them.
 
-    The built-in scenes stay out: they travel as package data (see SCENES), and a second
-    installed copy would be one whose edits have no effect.
+    The files of config/ stay out: they travel as package data (see CONFIG), and a second installed copy would be one
+    whose edits have no effect.
     """
     folders = {
         f"share/{PACKAGE}": ["package.xml"],
         "share/ament_index/resource_index/packages": [f"resource/{PACKAGE}"],
     }
-    for path in sorted([*Path("launch").rglob("*.py"), *Path("config").rglob("*.*")]):
-        if path.is_file() and path.parent != Path("config/scenes"):
-            folders.setdefault(f"share/{PACKAGE}/{path.parent.as_posix()}", []).append(path.as_posix())
+    for path in sorted(Path("launch").rglob("*.py")):
+        folders.setdefault(f"share/{PACKAGE}/{path.parent.as_posix()}", []).append(path.as_posix())
     return list(folders.items())
 
 
-# config/scenes is the one home of the scene files; the mapping installs it as soft_estimator/builtin_scenes.
-# `colcon build --symlink-install` runs this file in a folder that links to soft_estimator/ only; the scenes are then
-# found in the source tree behind that link (soft_estimator/scenes.py), as in an editable install.
-SCENES = {f"{PACKAGE}.builtin_scenes": "config/scenes"} if Path("config/scenes").is_dir() else {}
+# config/ is the one home of the parameter files and the Fast DDS profile, config/scenes of the scene files; the mapping
+# installs them as soft_estimator/builtin_config and /builtin_scenes. `colcon build --symlink-install` runs
+# this file in a folder that links to soft_estimator/ only; the files are then found in the source tree behind that link
+# (soft_estimator/scenes.py, soft_estimator/ros/graph.py), as in an editable install.
+HOMES = {f"{PACKAGE}.builtin_config": "config", f"{PACKAGE}.builtin_scenes": "config/scenes"}
+CONFIG = {package: home for package, home in HOMES.items() if Path(home).is_dir()}
+
+NODES = ("camera_node", "cloud_node", "estimator_node", "twin_node")
 
 ROS_REQUIREMENTS = [
     "ros-jazzy-rclpy",
@@ -43,9 +46,12 @@ setup(
     description="Stiffness, damping and contact plane of a soft object from depth-camera clouds",
     maintainer="The soft_estimator maintainers",
     license="Apache-2.0",
-    packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), *SCENES],
-    package_dir=SCENES,
-    package_data={PACKAGE: ["backends/cuda/*.cu", "backends/cuda/*.cuh"], **{scenes: ["*.yaml"] for scenes in SCENES}},
+    packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), *CONFIG],
+    package_dir=CONFIG,
+    package_data={
+        PACKAGE: ["backends/cuda/*.cu", "backends/cuda/*.cuh", "report/page.css", "report/page.js"],
+        **{package: ["*.yaml", "*.xml", "rviz/*.rviz", "foxglove/*.json"] for package in CONFIG},
+    },
     data_files=share_files(),
     python_requires=">=3.10,<3.14",
     install_requires=[
@@ -58,11 +64,15 @@ setup(
         "matplotlib>=3.8,<4",
         "tqdm>=4.65,<5",
         "pillow>=10,<14",
+        "plotly>=5.20,<8",  # its plotly.js draws the report's 3D view
+        "shtab>=1.7,<2",  # shell completion
     ],
     extras_require={
         # The launch_testing plugin of a ROS install breaks pytest 9.
         "test": ["pytest>=8,<9", "hypothesis>=6.100,<7", "ruff>=0.6,<1", "mypy>=1.11,<3", "scikit-image>=0.22,<1"],
         "ros": ROS_REQUIREMENTS,
+        "viewer": ["viser>=1.1,<2"],
+        "browser": ["selenium>=4.20,<5"],  # tests in a real Chromium
         "cuda12": ["cupy-cuda12x>=13,<15"],
         "cuda13": ["cupy-cuda13x>=13.6,<15"],
         # 0.20 needs Debian's libusb-1.0-0; 0.19 does not, but has no wheel for Python 3.13.
@@ -72,6 +82,12 @@ setup(
             "rosbags>=0.10,<0.12",
         ],
     },
-    entry_points={"console_scripts": ["soft-estimator = soft_estimator.cli:main"]},
+    entry_points={
+        "console_scripts": [
+            "soft-estimator = soft_estimator.cli:main",
+            # `ros2 run` and launch find these in lib/soft_estimator (see setup.cfg)
+            *(f"{node} = soft_estimator.ros.{node}:main" for node in NODES),
+        ]
+    },
     zip_safe=False,
 )

@@ -42,7 +42,8 @@ def main() -> None:
     if args.soak:
         soak(args.soak, args.scene)
         return
-    measure_clouds(args.seconds)
+    if args.seconds > 0:
+        measure_clouds(args.seconds)
     measure_graph(args.graph_seconds, args.scene)
 
 

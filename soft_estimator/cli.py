@@ -121,8 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
     left_out: list[str] = []
     parser = build_parser(left_out)
-    for line in sorted(set(left_out)):
-        stderr_line(line, label="warning")
+    for reason in sorted(set(left_out)):
+        stderr_line(reason, label="warning")
     try:
         args = parser.parse_args(arguments)
     except SystemExit as done:  # argparse has said what there is to say

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from soft_estimator.config_body import Vector
-from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, setting, vector
-from soft_estimator.schema.section import nearest, shown
+from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, vector, words
+from soft_estimator.schema.section import nearest
 
 _UP = (0.0, 1.0, 0.0)
 _NO_DIRECTION = "= [0, 0, 0] has no direction; give one such as [0, 1, 0]"
@@ -185,9 +185,10 @@ class LossConfig(Section):
 class EstimateConfig(Section):
     """What is to be found out, from where the search starts, and how it goes."""
 
-    parameters: str = setting(
-        doc="list of what is estimated, by the names under estimate.guess; of a vector also one component, as in "
-        "gravity_m_s2[1]"
+    parameters: tuple[str, ...] = words(
+        doc="what is estimated, by the names under estimate.guess; of a vector also one component, as in "
+        "gravity_m_s2[1]",
+        advice="the name of a parameter",
     )
     guess: GuessConfig = section(GuessConfig, doc="first guesses")
     prior_std: PriorConfig = section(PriorConfig, doc="how far off the guesses may be")
@@ -203,14 +204,14 @@ class EstimateConfig(Section):
 
     def __post_init__(self) -> None:
         given: object = self.parameters
-        if isinstance(given, Sequence) and not isinstance(given, str):
-            object.__setattr__(self, "parameters", _joined(given))
+        if isinstance(given, str):  # one name, or several by comma
+            object.__setattr__(self, "parameters", tuple(word.strip() for word in given.split(",") if word.strip()))
         super().__post_init__()
 
     @property
     def names(self) -> tuple[str, ...]:
         """What is estimated, name by name."""
-        return tuple(word.strip() for word in self.parameters.split(",") if word.strip())
+        return self.parameters
 
     def check(self) -> None:
         if not self.names:
@@ -237,14 +238,6 @@ def name_problem(name: str) -> str:
     if count == 0:
         return f"has no components; write {base}"
     return "" if int(match[2]) < count else f"does not exist; the last one is {base}[{count - 1}]"
-
-
-def _joined(names: Sequence[object]) -> str:
-    """A list of names as the text it is kept as."""
-    for i, name in enumerate(names):
-        if not isinstance(name, str) or "," in name:
-            raise ConfigError(f"= {shown(name)} must be the name of a parameter", f"parameters[{i}]")
-    return ", ".join(str(name) for name in names)
 
 
 def _check_up(up: Vector) -> None:

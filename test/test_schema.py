@@ -29,7 +29,9 @@ from soft_estimator.schema import (
     setting,
     to_plain,
     vector,
+    words,
 )
+from soft_estimator.schema.section import kinds_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,3 +298,20 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
     # YAML 1.1 reads 1e3 as text, so the loader has to.
     (tmp_path / "file.yaml").write_text("name: bear\nstiffness_pa: 1e3\nshape: {ball: {radius_m: 1}}\n")
     assert load(Toy, read_yaml(tmp_path / "file.yaml")).stiffness_pa == 1000.0
+
+
+def test_a_list_of_words_is_kept_as_words() -> None:
+    """Words go through unchanged and come back as a plain list; anything else is refused by its place."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Named(Section):
+        names: tuple[str, ...] = words(("a",), doc="names", advice="a name")
+
+    kind = kinds_of(Named)[0]
+    assert (kind.form, kind.default) == ("words", ("a",))
+    assert to_plain(Named(names=["x", "y[1]"])) == {"names": ["x", "y[1]"]}
+    assert describe(Named)[0].type == "list of words"
+    with pytest.raises(ConfigError, match=r"^names\[1\] = 3 must be a name$"):
+        Named(names=["x", 3])
+    with pytest.raises(ConfigError, match=r"^names = 'x' must be a list of words$"):
+        Named(names="x")

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
 
-from soft_estimator.commands.console import HelpFormatter, wants_colour
+from soft_estimator.commands.console import HelpFormatter, stderr_line, wants_colour
 from soft_estimator.commands.doctor_checks import (
     FAILED,
     OK,
@@ -82,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
     for found in examine():
         show(found)
     if not args.quick:
+        if not args.json:
+            stderr_line("trying it; the first time its loops are compiled, for about half a minute")
         for found in self_test(any(c.name == "ROS 2" and c.status == OK for c in checks)):
             show(found)
     good = core_works(checks)
@@ -127,7 +129,7 @@ def self_test(with_ros: bool) -> Any:
     """Simulate, compare a gradient with differences, send clouds."""
     from soft_estimator.commands.doctor_self_test import FALL_TOLERANCE, GRADIENT_TOLERANCE
 
-    answer = run_python(["-m", "soft_estimator.commands.doctor_self_test"], 300)
+    answer = run_python(["-m", "soft_estimator.commands.doctor_self_test"], 600)
     found = []
     for key, name, limit in (("fall", "simulate", FALL_TOLERANCE), ("gradient", "gradient", GRADIENT_TOLERANCE)):
         error = answer.get(key)

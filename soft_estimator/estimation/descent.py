@@ -55,6 +55,8 @@ def fit_barzilai_borwein(
             progress(iteration, len(problem.frames), current)
         if np.abs(current.gradient).max() <= gradient_tolerance * max(np.abs(first.gradient).max(), 1e-300):
             reason = f"gradient below {gradient_tolerance:g} of the first one"
+            # Where points change cells the cost has small steps; an iterate that fell into one is no better.
+            best = current if current.cost <= (1 + 1e-3) * best.cost else best
             break
         trial, rate = _safe_step(problem, current, rate)
         if trial is None:

@@ -53,6 +53,7 @@ class SlidingWindow:
         names: parameters to estimate, as `make_variables` takes them; pose and motion are added for a free body.
         prior_std: of the variables, instead of the usual ones.
         locate: finds the body in a frame's points; without it the body starts where `reference` says.
+        sensor_m: where the depth camera is [m], (3,): noise acts along its rays, and residuals are taken along them.
         clock: wall-clock seconds, used for the time budget only.
     """
 
@@ -66,6 +67,7 @@ class SlidingWindow:
         prior_std: dict[str, float] | None = None,
         backend: Backend | None = None,
         locate: Locate | None = None,
+        sensor_m: np.ndarray | None = None,
         loss: RobustLoss | None = None,
         field: CarriedField | None = None,
         clock: Callable[[], float] = perf_counter,
@@ -73,6 +75,7 @@ class SlidingWindow:
         self.model, self.reference, self.config = model, reference, config or WindowConfig()
         self.backend, self.locate, self.loss = backend or CpuBackend(), locate, loss or RobustLoss()
         self.field = field or carry_field(model.body)
+        self.sensor_m = None if sensor_m is None else np.asarray(sensor_m, dtype=np.float64)
         self.clock = clock
         self.free = not (model.dirichlet.held or model.dirichlet.weak)
         self.names = [n for n in names if n.partition("[")[0] not in POSE]
@@ -230,7 +233,12 @@ class SlidingWindow:
         return points[chosen], std[chosen]
 
     def _frame(self, stamp_s: float, points: np.ndarray, std: np.ndarray) -> ObservedFrame:
-        return ObservedFrame.of(stamp_s, points, std, RAY_CURVATURE_SHARE)
+        if self.sensor_m is None:
+            return ObservedFrame.of(stamp_s, points, std, RAY_CURVATURE_SHARE)
+        # Towards the camera, which is out of the body wherever it sees it. Noise along the line has no mean on it.
+        towards = self.sensor_m - points
+        towards /= np.maximum(np.linalg.norm(towards, axis=1, keepdims=True), 1e-9)
+        return replace(ObservedFrame.of(stamp_s, points, std, 0.0), along=towards)
 
     def _begin(self, stamp_s: float, frame: ObservedFrame) -> str:
         """Start a stretch at a frame; a reason where the body was not found in it."""

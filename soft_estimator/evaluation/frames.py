@@ -186,10 +186,14 @@ def _add(
     if budget is not None and len(keep) > budget:
         keep = np.sort(rng.choice(keep, budget, replace=False))
     points, std, share = points[keep], std[keep], share[keep]
+    along = content.more[keep, 1:4] if content.more is not None and content.more.shape[1] >= 4 else None
     silent = ~(np.isfinite(std) & (std > 0) & np.isfinite(share))
     if silent.any():
         std[silent], share[silent] = noise_of(points[silent])
-    pile.frames.append(ObservedFrame(float(time_s), np.ascontiguousarray(points), std, share))
+        along = None  # a noise that is only guessed has no known direction
+    if along is not None and not np.isfinite(along).all():
+        along = None
+    pile.frames.append(ObservedFrame(float(time_s), np.ascontiguousarray(points), std, share, along))
     pile.names.append(name)
     pile.nan_points += int(np.count_nonzero(~finite))
     return ""
@@ -208,18 +212,22 @@ def without_strays(made: FrameSet, surfaces_m: Sequence[np.ndarray], reach_m: fl
             aside.append(SetAside(name, frame.time_s, f"with every point over {reach_m:.2g} m from the body"))
             continue
         strays += int(np.count_nonzero(~near))
-        frames.append(ObservedFrame(frame.time_s, frame.points_m[near], frame.std_m[near], frame.curvature_share[near]))
+        along = None if frame.along is None else frame.along[near]
+        rest = (frame.points_m[near], frame.std_m[near], frame.curvature_share[near], along)
+        frames.append(ObservedFrame(frame.time_s, *rest))
         names.append(name)
     return FrameSet(tuple(frames), tuple(names), tuple(aside), made.nan_points, strays)
 
 
 def write_frames(folder: Path | str, frames: Sequence[ObservedFrame]) -> None:
-    """Write frames as `read_frames` reads them: .npy of x, y, z, deviation and curvature share, and stamps.csv."""
+    """Write frames as `read_frames` reads them: .npy of x, y, z, deviation, curvature share and, where known, the three
+    components of `along`; and stamps.csv."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     lines = ["file,seconds"]
     for k, frame in enumerate(frames):
         name = f"{k:05d}.npy"
-        np.save(folder / name, np.column_stack([frame.points_m, frame.std_m, frame.curvature_share]))
+        columns = [frame.points_m, frame.std_m, frame.curvature_share]
+        np.save(folder / name, np.column_stack(columns if frame.along is None else [*columns, frame.along]))
         lines.append(f"{name},{frame.time_s!r}")
     (folder / STAMPS).write_text("\n".join(lines) + "\n", encoding="utf-8")

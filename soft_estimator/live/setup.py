@@ -45,6 +45,7 @@ def build_window(
         config,
         prior_std={name: std for name, std in prior.items() if std is not None},
         backend=backend,
+        sensor_m=sensor_m,
         locate=locator(scene, sensor_m, register_settings) if config.start == "register" else None,
         loss=RobustLoss(estimate.loss.kind, estimate.loss.threshold),
     )

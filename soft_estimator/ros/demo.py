@@ -212,17 +212,18 @@ def _write(watcher: Any, scene: Scene, out: Path, bag: Path) -> DemoResult:
 
 
 def _animate(path: Path, watcher: Any, scene: Scene) -> None:
-    """The twin's motion, as it was estimated last: the longest run of frames without a gap at the end."""
-    kept = watcher.history._kept
-    run = [kept[-1]]
-    for e in reversed(kept[:-1]):
-        if run[0].stamp_s - e.stamp_s > 1.0:
-            break
-        run.insert(0, e)
-    frames = [
-        Frame(e.stamp_s - run[0].stamp_s, scene.body.surface_positions_m(e.u_m), equivalent_strain(scene.body, e.u_m))
-        for e in run
-    ]
+    """The twin's motion as it was estimated in the longest run of frames without a gap."""
+    runs: list[list[Any]] = [[]]
+    for estimate in watcher.recent:
+        if runs[-1] and estimate.stamp_s - runs[-1][-1].stamp_s > 1.0:
+            runs.append([])
+        runs[-1].append(estimate)
+    chosen = max(runs, key=len)
+    body = scene.body
+    frames = []
+    for e in chosen:
+        strain = np.maximum(body.surface.interpolate(equivalent_strain(body, e.u_m)), 0.0)
+        frames.append(Frame(e.stamp_s - chosen[0].stamp_s, body.surface_positions_m(e.u_m), strain))
     draw_animation(path, scene, frames, 0.1)
 
 

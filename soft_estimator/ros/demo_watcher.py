@@ -39,7 +39,8 @@ class DemoWatcher(Node):
     """Listens to the whole graph.
 
     Attributes:
-        history: for the report. tracks, surface: metrics against the truth. newest: the last estimate.
+        history: for the report. tracks, surface: metrics against the truth. newest: the last estimate; recent: the
+            last ones.
         counts: messages by topic. first_frame_s: when the first frame came, on the monotonic clock.
     """
 
@@ -49,6 +50,7 @@ class DemoWatcher(Node):
         self.history = LiveHistory(scene)
         self.tracks, self.surface = ParameterTracks(), SurfaceErrors(scene.body.grid.spacing_m)
         self.newest: LiveEstimate | None = None
+        self.recent: deque[LiveEstimate] = deque(maxlen=_REMEMBERED)
         self.counts = {"frames": 0, "object_points": 0, "estimates": 0}
         self.latency_s: list[float] = []
         self.first_frame_s: float | None = None
@@ -144,6 +146,7 @@ class DemoWatcher(Node):
         if stamp_s in self._arrived:
             self.latency_s.append(monotonic() - self._arrived[stamp_s])
         self.newest = estimate
+        self.recent.append(estimate)
         self.history.add(estimate)
         self.tracks.add(estimate)
         self.surface.add_estimate(stamp_s, self.scene.body.surface_positions_m(u))

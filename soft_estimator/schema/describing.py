@@ -45,7 +45,7 @@ def _describe(cls: type[Section], path: str, open_classes: tuple[type[Section], 
 
 def _row(kind: Kind, key: str) -> FieldDescription:
     rule: Rule = kind.rule
-    type_name = f"{kind.length} numbers" if kind.form == "vector" else kind.form
+    type_name = {"vector": f"{kind.length} numbers", "words": "list of words"}.get(kind.form, kind.form)
     if kind.tagged:
         names = ", ".join(member.tag for member in kind.classes)
         type_name = f"{'list, each one' if kind.form == 'sections' else 'one'} of {names}"

@@ -75,7 +75,7 @@ def to_plain(section: Section) -> dict[str, Any]:
         elif kind.form == "sections":
             plain[kind.name] = [_plain_member(kind, item) for item in value]
         else:
-            plain[kind.name] = list(value) if kind.form == "vector" else value
+            plain[kind.name] = list(value) if kind.form in ("vector", "words") else value
     return plain
 
 

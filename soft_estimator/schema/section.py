@@ -88,6 +88,11 @@ def setting(default: Any = REQUIRED, *, doc: str) -> Any:
     return _declare(default, Rule(doc))
 
 
+def words(default: Any = REQUIRED, *, doc: str, advice: str = "") -> Any:
+    """A list of words; `advice` says what each of them must be."""
+    return _declare(default, Rule(doc, advice=advice))
+
+
 def section(default: Any = REQUIRED, *, doc: str) -> Any:
     """A nested section, or one section out of a tagged union; pass its class as default for "all its defaults"."""
     if isinstance(default, type):
@@ -130,7 +135,7 @@ class Kind:
 
     name: str
     rule: Rule
-    form: str  # number, whole number, truth value, text, vector, section, sections
+    form: str  # number, whole number, truth value, text, vector, words, section, sections
     optional: bool
     classes: tuple[type[Section], ...]
     length: int
@@ -165,7 +170,9 @@ def _kind(declared: dataclasses.Field[Any], hint: Any) -> Kind:
         form, classes = _LEAVES[members[0]], ()
     elif typing.get_origin(members[0]) is tuple:
         arguments = typing.get_args(members[0])
-        if arguments[-1] is Ellipsis:
+        if arguments[0] is str:
+            form, classes = "words", ()
+        elif arguments[-1] is Ellipsis:
             form, classes = "sections", _members(arguments[0])
         else:
             form, classes, length = "vector", (), len(arguments)
@@ -183,13 +190,15 @@ def _convert(kind: Kind, value: Any) -> Any:
         raise ConfigError("is empty; give it a value or remove the key", kind.name)
     if kind.form == "section":
         return _instance(kind, value, kind.name)
-    if kind.form in ("sections", "vector"):
+    if kind.form in ("sections", "vector", "words"):
         items = value.tolist() if hasattr(value, "tolist") else value
         if isinstance(items, (str, bytes)) or not isinstance(items, Sequence):
-            wanted = "sections" if kind.form == "sections" else f"{kind.length} numbers{_of_unit(kind.rule)}"
+            wanted = kind.form if kind.form != "vector" else f"{kind.length} numbers{_of_unit(kind.rule)}"
             raise ConfigError(f"= {shown(value)} must be a list of {wanted}", kind.name)
         if kind.form == "sections":
             return tuple(_instance(kind, item, f"{kind.name}[{i}]") for i, item in enumerate(items))
+        if kind.form == "words":
+            return tuple(_listed_word(kind.rule, item, f"{kind.name}[{i}]") for i, item in enumerate(items))
         if len(items) != kind.length:
             raise ConfigError(f"= {shown(items)} has {len(items)} entries; it needs {kind.length}", kind.name)
         return tuple(_number(kind.rule, item, f"{kind.name}[{i}]") for i, item in enumerate(items))
@@ -217,6 +226,12 @@ def _word(kind: Kind, value: Any) -> Any:
     if kind.rule.choices and value not in kind.rule.choices:
         near = nearest(str(value), kind.rule.choices)
         raise ConfigError(f"= {shown(value)} must be one of {', '.join(kind.rule.choices)}{near}", kind.name)
+    return value
+
+
+def _listed_word(rule: Rule, value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"= {shown(value)} must be {rule.advice or 'text (put it in quotes)'}", key)
     return value
 
 

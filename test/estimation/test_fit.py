@@ -64,6 +64,15 @@ def test_noisy_points_stay_within_their_interval(torus: Experiment) -> None:
     assert held >= 6
 
 
+def test_frames_before_the_touch_are_passed_over(ball: Experiment) -> None:
+    """The plane lies 45 mm below the ball, which falls 18 mm before the first frame: that knows nothing of it."""
+    falling = replace(ball, truth=replace(ball.truth, plane_offset_m=0.085))
+    problem = problem_of(falling, ["plane_offset_m"], falling.frames(count=50), plane_offset_m=0.083)
+    found = fit(problem, problem.variables.start())
+    assert min(h["frames"] for h in found.history) > 1
+    assert found.theta[0] == pytest.approx(0.085, abs=1e-5)
+
+
 def test_plane_and_motion_of_a_bouncing_ball(ball: Experiment) -> None:
     """E, plane and initial velocity together, from exact points."""
     normal = np.array([0.0, 1.0, 0.0])

@@ -1,0 +1,11 @@
+"""The simulated camera of a scene.
+
+ros2 launch soft_estimator demo.launch.py --show-args
+"""
+
+from launch import LaunchDescription
+from soft_estimator.ros.launching import launch_description
+
+
+def generate_launch_description() -> LaunchDescription:
+    return launch_description("demo")

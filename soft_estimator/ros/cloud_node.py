@@ -1,0 +1,133 @@
+"""cloud_node: clouds or depth images → the object's points and the support plane."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+
+import numpy as np
+from geometry_msgs.msg import PoseStamped
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, QoSReliabilityPolicy
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+
+from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
+from soft_estimator.perception.settings import FinderSettings
+from soft_estimator.ros.conversions import (
+    cloud_from_depth_message,
+    cloud_from_message,
+    header_at,
+    message_from_points,
+    seconds_of,
+)
+from soft_estimator.ros.drawings import plane_pose
+from soft_estimator.ros.frames import Frames
+from soft_estimator.ros.health import Health
+from soft_estimator.ros.parameters import NodeParameters
+from soft_estimator.ros.running import run_node
+from soft_estimator.ros.settings import CloudSettings, FrameSettings
+from soft_estimator.ros.worker import Worker
+
+SENSOR_QOS = QoSProfile(depth=10, reliability=QoSReliabilityPolicy.BEST_EFFORT)
+_BACK_S = 1e-6  # stamps may be rounded
+
+
+class CloudNode(Node):
+    """Converts each cloud, has the object found in it, publishes its points."""
+
+    def __init__(self) -> None:
+        super().__init__("cloud_node")
+        parameters = NodeParameters(self)
+        self.settings = parameters.add(CloudSettings)
+        self.frames = Frames(self, parameters.add(FrameSettings))
+        self.finder = ObjectFinder(parameters.add(FinderSettings, "finder", changed=self._change_finder))
+        self.health = Health(
+            self, lambda: {"clouds_dropped": self.worker.dropped, "clouds_waiting": self.worker.waiting}
+        )
+        self.worker: Worker[tuple[float, PointCloud2 | Image]] = Worker(
+            self._work, lambda error: self.health.error("cloud", str(error)), self.settings.queue_clouds
+        )
+        self.info: CameraInfo | None = None
+        self.last_s: float | None = None
+        self.points = self.create_publisher(PointCloud2, "object_points", 10)
+        self.plane = self.create_publisher(PoseStamped, "support_plane", 10)
+        if self.settings.input == "points":
+            self.create_subscription(PointCloud2, "camera/points", self._on_frame, SENSOR_QOS)
+        else:
+            self.create_subscription(Image, "camera/depth/image", self._on_frame, SENSOR_QOS)
+            self.create_subscription(CameraInfo, "camera/depth/camera_info", self._on_info, SENSOR_QOS)
+
+    def _on_info(self, message: CameraInfo) -> None:
+        self.info = message
+
+    def _on_frame(self, message: PointCloud2 | Image) -> None:
+        self.health.count("clouds")
+        self.worker.put((monotonic(), message))
+
+    def _change_finder(self, settings: FinderSettings) -> None:
+        new = ObjectFinder(settings)
+
+        def exchange() -> None:
+            new.plane, new.track = self.finder.plane, self.finder.track
+            self.finder = new
+
+        self.worker.ask(exchange)
+
+    def _work(self, item: tuple[float, PointCloud2 | Image]) -> None:
+        received_s, message = item
+        stamp = message.header.stamp
+        if stamp.sec == 0 and stamp.nanosec == 0:
+            self.health.warn("stamp", "the cloud carries no stamp; the time of its arrival is taken")
+            stamp = self.get_clock().now().to_msg()
+        time_s = seconds_of(stamp)
+        self._watch_time(time_s)
+        transform = self.frames.to_fixed(message.header.frame_id, stamp)
+        if isinstance(message, PointCloud2):
+            cloud = cloud_from_message(message, transform, self.frames.settings.optical_axis)
+        elif self.info is None:
+            raise ValueError("a depth image came, but no CameraInfo yet; is camera/depth/camera_info remapped?")
+        else:
+            cloud = cloud_from_depth_message(message, self.info, transform)
+        found = self.finder.process(cloud, time_s=time_s)
+        header = header_at(stamp, self.frames.settings.fixed_frame)
+        if isinstance(found, ObjectPoints):
+            self.health.count("objects")
+            self.points.publish(message_from_points(header, found.points_m, std=found.std_m))
+            for note in found.notes:
+                self.health.warn("note", note)
+        else:
+            self.health.warn("object", found.reason)
+            self.points.publish(message_from_points(header, np.empty((0, 3)), std=np.empty(0)))
+        if found.plane is not None:
+            near = found.points_m.mean(axis=0) if isinstance(found, ObjectPoints) else cloud.sensor_m
+            self.plane.publish(plane_pose(header, found.plane.normal, found.plane.offset_m, near))
+        self.health.took("work", monotonic() - received_s)
+        age_s = 1e-9 * self.get_clock().now().nanoseconds - time_s
+        if 0 <= age_s < 3600:
+            self.health.took("latency", age_s)
+
+    def _watch_time(self, time_s: float) -> None:
+        """Forget the object where time jumps: what was known of its motion is of no use."""
+        last, self.last_s = self.last_s, time_s
+        if last is None:
+            return
+        if time_s < last - _BACK_S:
+            self.health.warn("time", f"time went back by {last - time_s:.3f} s; the object is looked for anew")
+        elif time_s > last + self.settings.forget_after_s:
+            self.health.warn("time", f"no cloud for {time_s - last:.1f} s; the object is looked for anew")
+        else:
+            return
+        self.finder.forget()
+
+    def close(self) -> bool:
+        """End the worker; whether it ended."""
+        return self.worker.stop(2.0)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the node."""
+    return run_node(CloudNode, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""estimator_node: the object's points → stiffness, damping and contact plane, by a sliding window."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from geometry_msgs.msg import PoseStamped
+from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
+from rclpy.lifecycle import State as LifecycleState
+from sensor_msgs.msg import PointCloud2
+
+from soft_estimator.backends import choose_backend
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.sliding_window import SlidingWindow
+from soft_estimator.evaluation.scene import Scene
+from soft_estimator.live.setup import build_window, tell_plane
+from soft_estimator.ros.conversions import object_from_message, seconds_of, stamp_of
+from soft_estimator.ros.drawings import plane_of
+from soft_estimator.ros.estimate_output import EstimateOutput
+from soft_estimator.ros.estimator_services import serve
+from soft_estimator.ros.health import Health
+from soft_estimator.ros.parameters import NodeParameters
+from soft_estimator.ros.running import run_node
+from soft_estimator.ros.scene import scene_config, scene_of
+from soft_estimator.ros.settings import EstimatorSettings, FrameSettings, SceneSettings
+from soft_estimator.ros.worker import Worker
+
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+class EstimatorNode(LifecycleNode):
+    """Hands frames to the window in a thread of its own, and publishes what the window says."""
+
+    def __init__(self) -> None:
+        super().__init__("estimator_node")
+        parameters = NodeParameters(self)
+        self.scene_settings = parameters.add(SceneSettings)
+        self.settings = parameters.add(EstimatorSettings)
+        self.window_config = parameters.add(WindowConfig, "window", changed=self._change_window)
+        frames = parameters.add(FrameSettings)
+        self.frame = frames.fixed_frame
+        self.health = Health(self, self._counters)
+        self.output = EstimateOutput(self, self.frame)
+        self.worker: Worker[PointCloud2] | None = None
+        self.scene: Scene | None = None
+        self.window: SlidingWindow | None = None
+        self.plane: tuple[np.ndarray, float] | None = None
+        self.active = False
+        self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
+        self.create_subscription(PoseStamped, "support_plane", self._on_plane, 10)
+        serve(self)
+        scene_config(self.scene_settings)  # a wrong name is told at once, not when it is first needed
+        if self.settings.autostart:
+            self.trigger_configure()
+            self.trigger_activate()
+
+    # Lifecycle: configure makes the window (in the worker: it may compile for a while), activate lets frames in.
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            scene_config(self.scene_settings)
+        except (ValueError, OSError) as error:
+            self.health.error("scene", str(error))
+            return FAILURE
+        self.worker = Worker(self._work, self._failed, self.settings.queue_frames, "estimator")
+        self.worker.ask(self._build)
+        return SUCCESS
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.active = True
+        return super().on_activate(state)
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.active = False
+        if self.worker is not None:
+            self.worker.clear()
+        return super().on_deactivate(state)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.close()
+        self.worker = self.scene = self.window = None
+        return SUCCESS
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.active = False
+        self.close()
+        return SUCCESS
+
+    def _build(self) -> None:
+        """Make the window, and have everything compiled or loaded before the first frame."""
+        scene = scene_of(self.scene_settings)
+        for warning in scene.warnings:
+            self.get_logger().warning(warning)
+        backend = choose_backend(self.scene_settings.backend, scene.config.solver.precision)
+        sensor = None if self.settings.sensor_m is None else np.array(self.settings.sensor_m)
+        _warm_up(build_window(scene, self.window_config, backend=backend, sensor_m=sensor), scene)
+        self.window = build_window(scene, self.window_config, backend=backend, sensor_m=sensor)
+        self.scene = scene
+        names = ", ".join(self.window.names)
+        self.get_logger().info(f"ready: {scene.body.cell_count} cells, {self.window.backend.name}, estimating {names}")
+
+    def _on_plane(self, message: PoseStamped) -> None:
+        try:
+            self.plane = plane_of(message)
+        except ValueError as error:
+            self.health.warn("plane", str(error))
+
+    def _on_points(self, message: PointCloud2) -> None:
+        self.health.count("frames")
+        if self.active and self.worker is not None:
+            self.worker.put(message)
+
+    def _work(self, message: PointCloud2) -> None:
+        if self.window is None or self.scene is None:
+            raise ValueError("frames come, but there is no window; see the lines about the scene")
+        if message.header.frame_id.lstrip("/") != self.frame:
+            raise ValueError(f"object_points are in frame {message.header.frame_id!r}, not in {self.frame!r}")
+        begun_s, stamp_s = monotonic(), seconds_of(message.header.stamp)
+        points, std = object_from_message(message)
+        plane = self.plane if self.settings.use_support_plane and self.scene.config.contact is not None else None
+        if plane is not None and self.window.status == "starting":
+            tell_plane(self.window, *plane)
+        if len(points) == 0:
+            estimate = self.window.add_nothing(stamp_s, "no object in view")
+        else:
+            estimate = self.window.add_frame(stamp_s, points, self.settings.point_std_m if std is None else std)
+        if estimate is None:
+            return
+        stamp = message.header.stamp if estimate.stamp_s == stamp_s else stamp_of(estimate.stamp_s)
+        self.output.publish(stamp, estimate, self.scene)
+        self._tell(estimate, monotonic() - begun_s, 1e-9 * self.get_clock().now().nanoseconds - stamp_s)
+
+    def _tell(self, estimate: LiveEstimate, work_s: float, age_s: float) -> None:
+        self.health.count("estimates")
+        self.health.took("update", work_s)
+        if 0 <= age_s < 3600:
+            self.health.took("latency", age_s)
+        for note in estimate.notes:
+            self.health.warn("window", note)
+
+    def _failed(self, error: Exception) -> None:
+        self.health.error("window", f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
+
+    def _counters(self) -> dict[str, Any]:
+        worker, window = self.worker, self.window
+        queue = {} if worker is None else {"frames_dropped": worker.dropped, "frames_waiting": worker.waiting}
+        status = {"window": "preparing" if window is None else window.status, "active": str(self.active).lower()}
+        return {**status, **queue, **({} if window is None else window.counters.as_dict())}
+
+    def _change_window(self, config: WindowConfig) -> None:
+        if config.start != self.window_config.start:
+            raise ValueError("window.start cannot change while the node runs; start it anew")
+        self.window_config = config
+
+        def exchange() -> None:
+            if self.window is not None:
+                self.window.config = config
+
+        if self.worker is not None:
+            self.worker.ask(exchange)
+
+    def phase(self) -> int:
+        """Where in its life the node is, a number of lifecycle_msgs/State."""
+        return int(self._state_machine.current_state[0])
+
+    def close(self) -> bool:
+        """End the worker; whether it ended."""
+        return self.worker is None or self.worker.stop(3.0)
+
+
+def _warm_up(window: SlidingWindow, scene: Scene) -> None:
+    """Have everything compiled or loaded before the first frame: it would be late by seconds."""
+    for k in range(window.config.least_frames + 1):
+        window.add_frame(0.03 * k, scene.body.surface_positions_m(), 0.001)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the node."""
+    return run_node(EstimatorNode, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""The estimator's services: start, stop, reset, save (std_srvs/Trigger each)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import strftime
+from typing import TYPE_CHECKING
+
+from lifecycle_msgs.msg import State as Phase
+from std_srvs.srv import Trigger
+
+from soft_estimator.ros.reports import estimate_json
+
+if TYPE_CHECKING:
+    from soft_estimator.ros.estimator_node import EstimatorNode
+
+
+def serve(node: EstimatorNode) -> None:
+    """Offer the services of a node."""
+    for name, call in (("start", start), ("stop", stop), ("reset", reset), ("save", save)):
+
+        def answer(_: Trigger.Request, response: Trigger.Response, call: object = call) -> Trigger.Response:
+            response.success, response.message = call(node)  # type: ignore[operator]
+            return response
+
+        node.create_service(Trigger, f"~/{name}", answer)
+
+
+def start(node: EstimatorNode) -> tuple[bool, str]:
+    """Configure where needed, and let frames in."""
+    if node.phase() == Phase.PRIMARY_STATE_UNCONFIGURED:
+        node.trigger_configure()
+    if node.phase() == Phase.PRIMARY_STATE_INACTIVE:
+        node.trigger_activate()
+    return node.active, "taking in frames" if node.active else "could not be configured; see /diagnostics"
+
+
+def stop(node: EstimatorNode) -> tuple[bool, str]:
+    """Pass frames over; the estimate is kept."""
+    if node.phase() == Phase.PRIMARY_STATE_ACTIVE:
+        node.trigger_deactivate()
+    return not node.active, "frames are passed over"
+
+
+def reset(node: EstimatorNode) -> tuple[bool, str]:
+    """Forget everything and start from the first guesses."""
+    worker, window = node.worker, node.window
+    if worker is None or window is None:
+        return False, "there is no window yet"
+    worker.clear()
+    worker.ask(window.reset)
+    return True, "starts anew from the first guesses"
+
+
+def save(node: EstimatorNode) -> tuple[bool, str]:
+    """Write the newest estimate into the folder save_to."""
+    window, scene = node.window, node.scene
+    last = None if window is None else window.last
+    if window is None or scene is None or last is None:
+        return False, "there is no estimate yet"
+    folder = Path(node.settings.save_to)
+    path = folder / f"estimate_{strftime('%Y%m%d_%H%M%S')}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(estimate_json(last, scene.config.name, window.counters.as_dict()), encoding="utf-8")
+    except OSError as error:
+        return False, f"cannot write to {folder} ({error.strerror})"
+    return True, str(path)

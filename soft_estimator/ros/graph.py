@@ -1,0 +1,242 @@
+"""The graphs: which nodes run, with what parameters and topics. One description, for the launch files and `run`.
+
+Nothing here needs ROS.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.ros.settings import Pose
+from soft_estimator.schema import ConfigError, Section, choice, load, quantity, setting, vector
+from soft_estimator.schema.section import Kind, kinds_of
+
+GRAPHS = ("live", "replay", "demo")
+CAMERA_FRAME = "camera_depth_optical_frame"
+_PACKAGE = Path(__file__).resolve().parents[1]
+# As with the scenes (soft_estimator/scenes.py): inside an installed package, or beside it in a source tree.
+_CONFIG_PLACES = (_PACKAGE / "builtin_config", _PACKAGE.parent / "config")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphOptions(Section):
+    """What a user may say about a graph; the arguments of the launch files and of `soft-estimator run`."""
+
+    scene: str = setting("demo_drop", doc="scene file or name of a built-in scene: body, material, what is estimated")
+    body: str = setting(
+        "", doc="mesh of the body (.ply, .obj, .stl, .off), as `scan` writes it, instead of the scene's"
+    )
+    data: str = setting("", doc="folder with the files that the scene names")
+    backend: str = choice("auto", options=BACKENDS, doc="where to compute")
+    preset: str = choice("none", options=("none", "realsense_d435"), doc="topics, frame and noise of a known camera")
+    config: str = setting("", doc="file of ROS parameters, read after the package's own")
+    input: str = choice("", options=("", "points", "depth"), doc="what the camera sends; by the preset, or points")
+    points_topic: str = setting("", doc="topic of the clouds")
+    depth_topic: str = setting("", doc="topic of the depth images")
+    info_topic: str = setting("", doc="topic of the depth camera's CameraInfo")
+    fixed_frame: str = setting("world", doc="frame that does not move; results are given in it")
+    sensor_frame: str = setting("", doc="frame of the camera that sensor_pose places; by the preset if left out")
+    sensor_pose: Pose | None = vector(
+        None, doc="camera to fixed frame, x, y, z [m] and quaternion x, y, z, w; from tf2 if left out"
+    )
+    use_support_plane: bool = setting(True, doc="start the contact plane from the table that is seen")
+    twin: bool = setting(True, doc="whether the digital twin runs")
+    namespace: str = setting("", doc="namespace of all nodes")
+    use_sim_time: bool = setting(False, doc="take the time from /clock")
+    bag: str = setting("", doc="replay: the bag to play")
+    player: str = choice("own", options=("own", "ros2", "none"), doc="replay: soft-estimator, ros2 bag play, or nobody")
+    linger_s: float = quantity(
+        10.0, unit="s", low=0, doc="replay: time the nodes have after the end of the bag, for frames that wait"
+    )
+    rate: float = quantity(1.0, low=0, low_open=True, high=100, doc="replay, demo: seconds of the scene a second")
+    repeats: int = quantity(0, low=0, doc="demo: times the scene is played; 0 for again and again")
+    pause_s: float = quantity(2.5, unit="s", low=0, doc="demo: time without frames between two repetitions")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is known of a camera: topics, frame, and the file with its noise."""
+
+    input: str
+    points_topic: str
+    depth_topic: str
+    info_topic: str
+    sensor_frame: str
+    file: str
+
+
+_OWN = Preset("points", "camera/points", "camera/depth/image", "camera/depth/camera_info", "", "")
+PRESETS = {
+    "none": _OWN,
+    # realsense2_camera 4.x; its depth images are smaller than its clouds, and organised.
+    "realsense_d435": Preset(
+        "depth",
+        "/camera/camera/depth/color/points",
+        "/camera/camera/depth/image_rect_raw",
+        "/camera/camera/depth/camera_info",
+        CAMERA_FRAME,
+        "realsense_d435.yaml",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node: executable (and module below soft_estimator.ros), parameters, remappings, parameter files."""
+
+    executable: str
+    parameters: dict[str, Any]
+    remappings: tuple[tuple[str, str], ...] = ()
+    files: tuple[Path, ...] = ()
+    namespace: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes, further commands whose end ends the graph linger_s [s] later, and the environment that all of them get."""
+
+    nodes: tuple[NodeSpec, ...]
+    commands: tuple[tuple[str, ...], ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    linger_s: float = 0.0
+
+
+def config_file(name: str) -> Path:
+    """A file of the package's config folder."""
+    for place in _CONFIG_PLACES:
+        if (place / name).is_file():
+            return place / name
+    raise FileNotFoundError(f"{name} is not in {_CONFIG_PLACES[0]}; reinstall soft_estimator")
+
+
+def transport_environment() -> dict[str, str]:
+    """Fast DDS with a shared-memory segment that clouds fit in; what the user has set already stays."""
+    profile = str(config_file("fastdds_shm.xml"))
+    names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")  # to Jazzy, from Kilted on
+    return {name: os.environ.get(name, profile) for name in names}
+
+
+def options_from_text(texts: Mapping[str, str]) -> GraphOptions:
+    """Options out of texts, as launch arguments and command lines give them; "" leaves an option at its default."""
+    kinds = {kind.name: kind for kind in kinds_of(GraphOptions)}
+    return load(GraphOptions, {k: _from_text(kinds[k], v) for k, v in texts.items() if v != ""}, "the arguments")
+
+
+def _from_text(kind: Kind, text: str) -> Any:
+    if kind.form == "truth value":
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"= '{text}' must be true or false", kind.name)
+        return text.lower() == "true"
+    if kind.form == "vector":
+        return text.strip("[]() ").replace(",", " ").split()
+    return text
+
+
+def build_graph(kind: str, options: GraphOptions) -> Graph:
+    """The graph of a kind: live, replay or demo."""
+    preset = PRESETS[options.preset]
+    if kind == "replay" and options.player != "none":
+        options = _of_bag(options, preset)
+    files = _files(options, preset)
+    common: dict[str, Any] = {"fixed_frame": options.fixed_frame}
+    if options.use_sim_time or (kind == "replay" and options.player != "none"):
+        common["use_sim_time"] = True
+    scene = {"scene": options.scene, "body": _path(options.body), "data": _path(options.data)}
+    scene["backend"] = options.backend
+    camera = _camera_parameters(kind, options, preset)
+    sensor = {"sensor_m": list(camera["sensor_pose"][:3])} if "sensor_pose" in camera else {}
+    estimator = {**common, **scene, **sensor, "use_support_plane": options.use_support_plane}
+    nodes = [
+        NodeSpec("cloud_node", {**common, **camera}, _remappings(options, preset), files, options.namespace),
+        NodeSpec("estimator_node", estimator, (), files, options.namespace),
+    ]
+    if options.twin:
+        nodes.append(NodeSpec("twin_node", {**common, **scene}, (), files, options.namespace))
+    if kind == "demo":
+        film = {"rate": options.rate, "repeats": options.repeats, "pause_s": options.pause_s}
+        parameters = {**common, **scene, **film, "camera_frame": CAMERA_FRAME}
+        nodes.append(NodeSpec("camera_node", parameters, (), files, options.namespace))
+    commands = (_player(options),) if kind == "replay" and options.player != "none" else ()
+    return Graph(tuple(nodes), commands, transport_environment(), options.linger_s)
+
+
+def _files(options: GraphOptions, preset: Preset) -> tuple[Path, ...]:
+    files = [config_file("live.yaml")]
+    if preset.file:
+        files.append(config_file(preset.file))
+    if options.config:
+        given = Path(options.config).expanduser()
+        if not given.is_file():
+            raise ConfigError(f"= '{given}' does not exist; give a file of ROS parameters", "config")
+        files.append(given.resolve())
+    return tuple(files)
+
+
+def _camera_parameters(kind: str, options: GraphOptions, preset: Preset) -> dict[str, Any]:
+    made: dict[str, Any] = {"input": options.input or preset.input}
+    if options.sensor_pose is not None:
+        frame = options.sensor_frame or preset.sensor_frame or CAMERA_FRAME
+        return {**made, "sensor_frame": frame, "sensor_pose": list(options.sensor_pose)}
+    if kind == "demo":
+        return {**made, "sensor_frame": CAMERA_FRAME, "sensor_pose": scene_camera_pose(options.scene)}
+    return made
+
+
+def scene_camera_pose(scene: str) -> list[float]:
+    """Where the first camera of a scene is: x, y, z [m] and the quaternion x, y, z, w."""
+    from scipy.spatial.transform import Rotation
+
+    from soft_estimator.commands.simulate import read_scene
+    from soft_estimator.live.rendering import scene_cameras
+
+    camera = scene_cameras(read_scene(scene)[0])[0]
+    return [*camera.position_m.tolist(), *Rotation.from_matrix(camera.rotation).as_quat().tolist()]
+
+
+def _remappings(options: GraphOptions, preset: Preset) -> tuple[tuple[str, str], ...]:
+    names = ("points_topic", "depth_topic", "info_topic")
+    wanted = [(getattr(_OWN, n), getattr(options, n) or getattr(preset, n)) for n in names]
+    return tuple((own, topic) for own, topic in wanted if own != topic)
+
+
+def _player(options: GraphOptions) -> tuple[str, ...]:
+    bag = _check_bag(options)
+    if options.player == "ros2":
+        return ("ros2", "bag", "play", str(bag.resolve()), "--clock", "--rate", str(options.rate))
+    return (sys.executable, "-m", "soft_estimator", "replay", str(bag.resolve()), "--play", "--rate", str(options.rate))
+
+
+def _of_bag(options: GraphOptions, preset: Preset) -> GraphOptions:
+    """The options with the bag's camera filled in, where tf2 is not there to place it."""
+    _check_bag(options)
+    given = (options.points_topic, options.depth_topic, options.sensor_pose)
+    if any(given) or preset.sensor_frame or importlib.util.find_spec("tf2_ros") is not None:
+        return options
+    from soft_estimator.ros.bag_camera import bag_camera
+
+    found = bag_camera(options.bag, "", options.fixed_frame)
+    topic = {"points": "points_topic", "depth": "depth_topic"}[found.input]
+    made = {"input": found.input, topic: found.topic, "sensor_frame": found.frame, "sensor_pose": found.pose}
+    if found.input == "depth" and not options.info_topic:
+        made["info_topic"] = found.topic.rsplit("/", 1)[0] + "/camera_info"
+    return replace(options, **made)  # type: ignore[arg-type]
+
+
+def _check_bag(options: GraphOptions) -> Path:
+    if not options.bag:
+        raise ConfigError("is missing; give the bag to play", "bag")
+    bag = Path(options.bag).expanduser()
+    if not bag.exists():
+        raise ConfigError(f"= '{bag}' does not exist; give a bag's folder or its .mcap or .db3 file", "bag")
+    return bag
+
+
+def _path(text: str) -> str:
+    return str(Path(text).expanduser().resolve()) if text else ""

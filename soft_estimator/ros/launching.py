@@ -1,0 +1,67 @@
+"""The graphs for `ros2 launch`; the launch files hold nothing but a call of this."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, Shutdown, TimerAction
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
+
+from launch import LaunchDescription  # type: ignore[attr-defined]
+from soft_estimator.ros.graph import Graph, GraphOptions, build_graph, options_from_text
+from soft_estimator.schema.section import Kind, kinds_of
+
+
+def launch_description(kind: str) -> LaunchDescription:
+    """The graph of a kind (live, replay, demo), with an argument for each of its options."""
+    kinds = kinds_of(GraphOptions)
+    arguments = [DeclareLaunchArgument(k.name, default_value=_default(k), description=_described(k)) for k in kinds]
+
+    def start(context: Any) -> list[Any]:
+        given = {k.name: LaunchConfiguration(k.name).perform(context) for k in kinds}
+        return graph_actions(build_graph(kind, options_from_text(given)))
+
+    return LaunchDescription([*arguments, OpaqueFunction(function=start)])
+
+
+def graph_actions(graph: Graph) -> list[Any]:
+    """The actions that start a graph; when its player ends, all ends."""
+    actions: list[Any] = [
+        Node(
+            package="soft_estimator",
+            executable=spec.executable,
+            namespace=spec.namespace,
+            parameters=[*map(str, spec.files), {name: _typed(value) for name, value in spec.parameters.items()}],
+            remappings=list(spec.remappings),
+            additional_env=graph.environment,
+            output="screen",
+        )
+        for spec in graph.nodes
+    ]
+    for command in graph.commands:
+        end = TimerAction(period=graph.linger_s, actions=[Shutdown(reason="the bag was played")])
+        actions.append(
+            ExecuteProcess(
+                cmd=list(command), name="player", additional_env=graph.environment, output="screen", on_exit=[end]
+            )
+        )
+    return actions
+
+
+def _typed(value: Any) -> Any:
+    # launch would read a text such as "1" as a number.
+    return ParameterValue(value, value_type=str) if isinstance(value, str) else value
+
+
+def _default(kind: Kind) -> str:
+    if kind.default is None:
+        return ""
+    return str(kind.default).lower() if kind.form == "truth value" else str(kind.default)
+
+
+def _described(kind: Kind) -> str:
+    choices = ", ".join(word for word in kind.rule.choices if word)
+    unit = f" [{kind.rule.unit}]" if kind.rule.unit else ""
+    return f"{kind.rule.doc}{unit}{f' ({choices})' if choices else ''}"

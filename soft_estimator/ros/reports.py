@@ -1,0 +1,156 @@
+"""Estimates as messages: diagnostics that people and monitors read, and the state that the digital twin takes over."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from std_msgs.msg import Float64MultiArray, Header, MultiArrayDimension
+
+from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.physics.parameters import Parameters
+
+OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR, DiagnosticStatus.STALE)
+
+
+def key_values(values: dict[str, Any]) -> list[KeyValue]:
+    """Values as text; numbers with all their digits."""
+    return [KeyValue(key=key, value=repr(float(v)) if isinstance(v, float) else str(v)) for key, v in values.items()]
+
+
+def shown_names(parameters: tuple[Estimate, ...]) -> list[str]:
+    """Names to publish under; the stiffness of a body of one material carries no number."""
+    labels = [p.label for p in parameters]
+    alone = "youngs_modulus_pa[1]" not in labels
+    return ["youngs_modulus_pa" if alone and label == "youngs_modulus_pa[0]" else label for label in labels]
+
+
+def topic_of(name: str) -> str:
+    """A parameter's name as part of a topic: plane_normal[1] → plane_normal_1."""
+    return name.replace("[", "_").replace("]", "")
+
+
+def estimate_message(header: Header, estimate: LiveEstimate, scene: str) -> DiagnosticArray:
+    """One status a parameter, and one for the window as a whole."""
+    statuses = [_window_status(estimate, scene)]
+    for name, p in zip(shown_names(estimate.parameters), estimate.parameters):
+        level = STALE if estimate.status == "lost" else OK if p.observable else WARN
+        text = f"{p.value:.6g} ± {p.std:.2g} {p.unit}".strip()
+        if estimate.status == "lost":
+            text = f"object lost; held: {text}"
+        elif not p.observable:
+            text = f"not observable: {p.reason}"
+        row = {"value": p.value, "std": p.std, "low": p.low, "high": p.high, "unit": p.unit}
+        values = key_values({**row, "observable": str(p.observable).lower(), "reason": p.reason})
+        statuses.append(DiagnosticStatus(level=level, name=name, message=text, hardware_id=scene, values=values))
+    return DiagnosticArray(header=header, status=statuses)
+
+
+def _window_status(estimate: LiveEstimate, scene: str) -> DiagnosticStatus:
+    level = {"tracking": OK, "lost": STALE}.get(estimate.status, WARN)
+    values = key_values(
+        {
+            "status": estimate.status,
+            "frames_in_window": estimate.frames_in_window,
+            "noise_scale": estimate.noise_scale,
+            "cost": estimate.cost,
+            "rms_residual_m": estimate.rms_residual_m,
+            "update_s": estimate.seconds,
+        }
+    )
+    message = "; ".join((estimate.status, *estimate.notes))
+    return DiagnosticStatus(level=level, name="window", message=message, hardware_id=scene, values=values)
+
+
+def rows_message(header: Header, rows: list[tuple[str, float, str]], scene: str, **extra: Any) -> DiagnosticArray:
+    """Ground truth: one status a parameter (name, value, unit), and one named `scene` for the rest."""
+    statuses = [
+        DiagnosticStatus(
+            level=OK, name=name, message=f"{value:.6g} {unit}".strip(), hardware_id=scene,
+            values=key_values({"value": value, "unit": unit}),
+        )
+        for name, value, unit in rows
+    ]  # fmt: skip
+    statuses.append(
+        DiagnosticStatus(level=OK, name="scene", message=scene, hardware_id=scene, values=key_values(extra))
+    )
+    return DiagnosticArray(header=header, status=statuses)
+
+
+def values_in(message: DiagnosticArray) -> dict[str, dict[str, str]]:
+    """The values of every status by its name; `level` is added."""
+    return {
+        s.name: {**{v.key: v.value for v in s.values}, "level": str(int.from_bytes(s.level, "little"))}
+        for s in message.status
+    }
+
+
+def state_message(stamp: Time, estimate: LiveEstimate) -> Float64MultiArray:
+    """Parameters and nodal state as one array of labelled blocks, in the order of its dimensions.
+
+    The message has no header, so the stamp is the first block: seconds and nanoseconds.
+    """
+    blocks: list[tuple[str, np.ndarray]] = [("stamp", np.array([stamp.sec, stamp.nanosec], dtype=np.float64))]
+    for field in fields(Parameters):
+        blocks.append((field.name, np.asarray(getattr(estimate.values, field.name), dtype=np.float64).ravel()))
+    blocks += [("u_m", estimate.u_m), ("v_m_s", estimate.v_m_s), ("a", estimate.a)]
+    message = Float64MultiArray()
+    for name, values in blocks:
+        message.layout.dim.append(MultiArrayDimension(label=name, size=values.size, stride=1))
+    data = array("d")
+    data.frombytes(np.concatenate([np.asarray(v, dtype=np.float64).ravel() for _, v in blocks]).tobytes())
+    message.data = data
+    return message
+
+
+def state_of(message: Float64MultiArray) -> tuple[Time, Parameters, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Stamp, parameters, and u [m], v [m/s], a of the nodes, (N, 3) each."""
+    data, at, blocks = np.frombuffer(message.data, dtype=np.float64), 0, {}
+    for dim in message.layout.dim:
+        blocks[dim.label] = data[at : at + dim.size]
+        at += dim.size
+    missing = [n for n in ("stamp", "u_m", "v_m_s", "a", *(f.name for f in fields(Parameters))) if n not in blocks]
+    if missing or at != len(data):
+        raise ValueError(
+            f"estimate_state has {len(data)} numbers for blocks of {at} and lacks {', '.join(missing) or 'none'}; "
+            "is its sender of the same version?"
+        )
+    values: dict[str, Any] = {}
+    for f in fields(Parameters):
+        block = blocks[f.name]
+        values[f.name] = block.copy() if f.name == "youngs_modulus_pa" or block.size > 1 else float(block[0])
+    u, v, a = (blocks[n].reshape(-1, 3).copy() for n in ("u_m", "v_m_s", "a"))
+    sec, nanosec = blocks["stamp"]
+    return Time(sec=int(sec), nanosec=int(nanosec)), Parameters(**values), (u, v, a)
+
+
+def estimate_json(estimate: LiveEstimate, scene: str, counters: dict[str, int]) -> str:
+    """What `save` writes."""
+
+    def plain(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    rows = [
+        {"name": name, "unit": p.unit, "value": plain(p.value), "std": plain(p.std), "low": plain(p.low),
+         "high": plain(p.high), "observable": p.observable, "reason": p.reason}
+        for name, p in zip(shown_names(estimate.parameters), estimate.parameters)
+    ]  # fmt: skip
+    whole = {
+        "scene": scene,
+        "stamp_s": estimate.stamp_s,
+        "status": estimate.status,
+        "parameters": rows,
+        "noise_scale": plain(estimate.noise_scale),
+        "rms_residual_m": plain(estimate.rms_residual_m),
+        "frames_in_window": estimate.frames_in_window,
+        "counters": counters,
+        "notes": list(estimate.notes),
+    }
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"

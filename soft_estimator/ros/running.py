@@ -1,0 +1,48 @@
+"""Starting and ending a node: mistakes become one line and exit code 2, Ctrl-C ends it cleanly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import rclpy
+from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
+from rclpy.executors import ExternalShutdownException
+
+EXIT_MISTAKE = 2
+
+
+def run_node(make: Callable[[], Any], arguments: list[str] | None = None) -> int:
+    """Spin the node that `make` gives until it is interrupted; returns the exit code. The node has a `close()`."""
+    # rclpy's own handler ends the context. Python's would raise KeyboardInterrupt wherever the code happens to be, even
+    # in the middle of a conversion.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    rclpy.init(args=arguments)
+    node = None
+    code = 0
+    try:
+        node = make()
+        rclpy.spin(node)
+    except ExternalShutdownException:
+        pass
+    except (ValueError, OSError, InvalidParameterTypeException, InvalidParameterValueException) as error:
+        if node is not None:  # a mistake in the start-up is the user's; later it is ours
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        code = EXIT_MISTAKE
+    except Exception:
+        if rclpy.ok():  # what was at hand when the context ended may fail in any way
+            raise
+    ended = node.close() if node is not None else True
+    if node is not None:
+        node.destroy_node()
+    rclpy.try_shutdown()
+    if not ended:
+        # A thread deep in compiled code cannot be asked to stop; nothing is left to be written.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

@@ -1,0 +1,93 @@
+"""Heavy work beside the executor: a thread with a short queue, so that callbacks return at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Worker(Generic[T]):
+    """Runs `work(item)` in a thread of its own, one item after the other.
+
+    Items wait in a queue of limited capacity; when it is full the oldest goes, and is counted. The thread takes all
+    that waits at once and works it off before it looks again: who falls behind does stretches of consecutive items
+    and leaves out what lies between them, instead of single items far apart. With a capacity of 1 that is a mailbox in
+    which the newest item wins. `ask` runs a function in the same thread before the next item.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[T], None],
+        failed: Callable[[Exception], None],
+        capacity: int = 1,
+        name: str = "worker",
+    ) -> None:
+        self._work, self._failed = work, failed
+        self._waiting: deque[T] = deque(maxlen=capacity)
+        self._taken: deque[T] = deque()
+        self._asked: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self.dropped = 0
+        self.done = 0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Items that are not done yet, nor at hand."""
+        return len(self._waiting) + len(self._taken)
+
+    def put(self, item: T) -> None:
+        """Hand over an item; never blocks."""
+        with self._changed:
+            self.dropped += len(self._waiting) == self._waiting.maxlen
+            self._waiting.append(item)
+            self._changed.notify()
+
+    def ask(self, function: Callable[[], None]) -> None:
+        """Have a function run in the thread, before the next item."""
+        with self._changed:
+            self._asked.append(function)
+            self._changed.notify()
+
+    def clear(self) -> None:
+        """Forget the waiting items; they count as dropped."""
+        with self._changed:
+            self.dropped += self.waiting
+            self._waiting.clear()
+            self._taken.clear()
+
+    def stop(self, timeout_s: float = 5.0) -> bool:
+        """Let the item at hand finish, and end; whether it ended in time."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self.waiting or self._asked or self._stopping):
+                    self._changed.wait()
+                if self._stopping:
+                    return
+                if not self._taken:
+                    self._taken.extend(self._waiting)
+                    self._waiting.clear()
+                asked = self._asked.popleft() if self._asked else None
+                item = self._taken.popleft() if asked is None else None
+            try:
+                if asked is not None:
+                    asked()
+                else:
+                    self._work(item)  # type: ignore[arg-type]
+                    self.done += 1
+            except Exception as error:  # a worker that dies would leave a node that only looks alive
+                self._failed(error)

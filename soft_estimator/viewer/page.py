@@ -1,0 +1,243 @@
+"""The page: a 3D scene with points, twin and plane, and a panel with buttons and plots, served by viser."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.viewer.plots import ParameterPlot
+from soft_estimator.viewer.twin import TwinDrawing, mesh_glb
+from soft_estimator.viewer.updates import MeshNow, ParameterNow, ViewUpdate
+
+DRAW_EVERY_S = 0.1
+MOST_POINTS = 20_000
+POINT_COLOUR, PLANE_COLOUR = (40, 48, 60), (150, 165, 185)
+_STATES = {"tracking": "● tracking", "starting": "○ starting", "lost": "**✕ object lost**", "ended": "■ ended"}
+
+
+class Viewer:
+    """Serves the page and draws the newest update, at most ten times a second.
+
+    Attributes:
+        paused: whether the user asked for a standstill. resets: how often they asked to start anew.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        title: str = "soft_estimator",
+        up: Sequence[float] = (0.0, 0.0, 1.0),
+        on_reset: Callable[[], str] | None = None,
+        on_pause: Callable[[bool], str] | None = None,
+    ) -> None:
+        viser = require_viser()
+        with redirect_stdout(io.StringIO()):  # its greeting
+            self._server = viser.ViserServer(host=host, port=port, label=title, verbose=False)
+        self.host, self.paused, self.resets = host, False, 0
+        self._on_reset, self._on_pause = on_reset, on_pause
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._news: dict[str, Any] = {}
+        self._plots: dict[str, ParameterPlot] = {}
+        self._twin = TwinDrawing(self._server.scene)
+        self._their_points: np.ndarray | None = None  # of the mesh that the browser unpacks
+        self._placed = False
+        self._server.scene.set_up_direction(tuple(float(x) for x in up))
+        self._up = np.asarray(up, dtype=np.float64) / np.linalg.norm(up)
+        self._build_scene()
+        self._build_panel(title)
+        self._thread = threading.Thread(target=self._draw_again_and_again, name="viewer", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; another than asked for where that one was taken."""
+        return int(self._server.get_port())
+
+    @property
+    def url(self) -> str:
+        """Where to look."""
+        return f"http://{'127.0.0.1' if self.host in ('0.0.0.0', '::') else self.host}:{self.port}"
+
+    def show(self, update: ViewUpdate) -> None:
+        """Take news from any thread; what is not drawn yet is replaced, parameters are all plotted."""
+        with self._lock:
+            if self.paused:
+                return
+            self._news["time_s"] = update.time_s
+            for name in ("status", "points_m", "mesh", "plane", "line"):
+                value = getattr(update, name)
+                if value is not None:
+                    self._news[name] = value
+            if update.parameters:
+                self._news.setdefault("parameters", []).append((update.time_s, update.parameters))
+
+    def clear(self) -> None:
+        """Forget what was plotted: a new run begins."""
+        with self._lock:
+            self._news.pop("parameters", None)
+            self._news["clear"] = True
+
+    def close(self) -> None:
+        """End the page."""
+        self._closed.set()
+        self._thread.join(5.0)
+        with redirect_stdout(io.StringIO()):
+            self._server.stop()
+
+    def _build_scene(self) -> None:
+        scene = self._server.scene
+        # Lamps of our own: the usual surroundings are a picture that would come from the network.
+        scene.configure_environment_map(None)
+        scene.configure_default_lights(True, cast_shadow=False)
+        scene.add_light_ambient("/light", intensity=0.6)
+        self._points = scene.add_point_cloud(
+            "/points", np.zeros((1, 3), np.float32), POINT_COLOUR, point_size=0.0012, point_shape="circle",
+            precision="float32", point_shading="flat", visible=False,
+        )  # fmt: skip
+        self._plane = scene.add_mesh_simple(
+            "/plane", np.zeros((4, 3), np.float32), np.array([[0, 1, 2], [0, 2, 3]]), color=PLANE_COLOUR, opacity=0.45,
+            side="double", flat_shading=True, visible=False, cast_shadow=False,
+        )  # fmt: skip
+
+    def _build_panel(self, title: str) -> None:
+        gui = self._server.gui
+        gui.configure_theme(control_width="large", show_logo=False, dark_mode=False,
+                            show_share_button=False, brand_color=(31, 143, 148))  # fmt: skip
+        if hasattr(gui, "main_panel"):
+            gui.main_panel.dock_right()
+        self._head = gui.add_markdown(f"### {title}\nwaiting for the first frame …")
+        self._title = title
+        self._pause = gui.add_button("Pause", hint="stand still; again to go on")
+        self._pause.on_click(lambda _: self._toggle_pause())
+        reset = gui.add_button("Reset", hint="forget everything and start from the first guesses")
+        reset.on_click(lambda _: self._reset())
+        self._said = gui.add_markdown("")
+        with gui.add_folder("Show", expand_by_default=False):
+            self._colour = gui.add_dropdown("Colour by", ("residual", "strain"))
+            self._boxes = {name: gui.add_checkbox(name, True) for name in ("points", "twin", "plane")}
+        for box in self._boxes.values():
+            box.on_update(lambda _: self._apply_boxes())
+        self._folder = gui.add_folder("Parameters")
+
+    def _toggle_pause(self) -> None:
+        with self._lock:
+            self.paused = not self.paused
+        self._pause.label = "Go on" if self.paused else "Pause"
+        self._said.content = self._on_pause(self.paused) if self._on_pause else "paused" if self.paused else ""
+
+    def _reset(self) -> None:
+        self.resets += 1
+        self.clear()
+        self._said.content = self._on_reset() if self._on_reset else "started anew"
+
+    def _apply_boxes(self) -> None:
+        self._points.visible = self._boxes["points"].value
+        self._plane.visible = self._boxes["plane"].value
+        self._twin.show(self._boxes["twin"].value)
+
+    def _draw_again_and_again(self) -> None:
+        while not self._closed.wait(DRAW_EVERY_S):
+            with self._lock:
+                news, self._news = self._news, {}
+            begun = monotonic()
+            with self._server.atomic():
+                if self._twin.waiting:
+                    self._twin.swap(self._boxes["twin"].value)
+                    if self._their_points is not None:
+                        self._draw_points(self._their_points)
+                if news:
+                    self._draw(news)
+            # A browser is told no more than half of the time, so that estimating goes on beside it.
+            self._closed.wait(monotonic() - begun)
+
+    def _draw(self, news: dict[str, Any]) -> None:
+        if news.get("clear"):
+            for plot in self._plots.values():
+                plot.clear()
+        self._their_points = news.get("points_m") if "mesh" in news else None
+        if "mesh" in news:
+            self._draw_mesh(news["mesh"])
+        elif "points_m" in news:
+            self._draw_points(news["points_m"])
+        if "plane" in news:
+            self._draw_plane(*news["plane"])
+        for time_s, parameters in news.get("parameters", ()):
+            self._plot(time_s, parameters)
+        for plot in self._plots.values():
+            plot.draw()
+        if "time_s" in news:
+            self._status, self._line = news.get("status", self._status), news.get("line", self._line)
+            status = _STATES.get(self._status, self._status)
+            self._head.content = f"### {self._title}\n{status} at {news['time_s']:.2f} s  \n{self._line}"
+
+    def _draw_points(self, points_m: np.ndarray) -> None:
+        points = np.asarray(points_m, dtype=np.float32)
+        points = points[:: max(1, -(-len(points) // MOST_POINTS))]
+        if len(points):
+            if not self._placed:
+                self._place(points)
+            self._points.points = points
+            self._points.colors = np.tile(np.array(POINT_COLOUR, dtype=np.uint8), (len(points), 1))
+        self._points.visible = bool(len(points)) and self._boxes["points"].value
+
+    def _draw_mesh(self, mesh: MeshNow) -> None:
+        if not self._placed:
+            self._place(mesh.vertices_m)
+        names = tuple(mesh.colours)
+        if names and names != tuple(self._colour.options):
+            self._colour.options = names
+        colours = mesh.colours.get(self._colour.value) if names else None
+        data = mesh_glb(mesh, colours if colours is not None else next(iter(mesh.colours.values()), None))
+        self._twin.send(data)
+
+    def _draw_plane(self, normal: np.ndarray, offset_m: float) -> None:
+        unit = np.asarray(normal, dtype=np.float64) / np.linalg.norm(normal)
+        across = np.cross(unit, np.eye(3)[int(np.argmin(np.abs(unit)))])
+        across /= np.linalg.norm(across)
+        along, foot = np.cross(unit, across), self._centre - (unit @ self._centre + offset_m) * unit
+        corners = [foot + 2 * self._size * (a * across + b * along) for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+        self._plane.vertices = np.array(corners, dtype=np.float32)
+        self._plane.visible = self._boxes["plane"].value
+
+    _status = _line = ""
+    _centre, _size = np.zeros(3), 0.2
+
+    def _place(self, vertices_m: np.ndarray) -> None:
+        """Put the eye where the body is seen well, for clients that come now and later."""
+        low, high = vertices_m.min(axis=0), vertices_m.max(axis=0)
+        self._centre, self._size = 0.5 * (low + high), max(float(np.linalg.norm(high - low)), 1e-3)
+        across = np.cross(self._up, np.eye(3)[int(np.argmin(np.abs(self._up)))])
+        across /= np.linalg.norm(across)
+        eye = self._centre + 1.25 * self._size * (across + 0.6 * np.cross(self._up, across) + 0.5 * self._up)
+        self._points.point_size = 0.006 * self._size
+        cameras = [self._server.initial_camera, *(c.camera for c in self._server.get_clients().values())]
+        for camera in cameras:
+            camera.position, camera.look_at, camera.up = eye, self._centre, self._up
+            camera.near, camera.far = 0.01 * self._size, 100 * self._size
+        self._placed = True
+
+    def _plot(self, time_s: float, parameters: Sequence[ParameterNow]) -> None:
+        for parameter in parameters:
+            if parameter.name not in self._plots:
+                with self._folder:
+                    self._plots[parameter.name] = ParameterPlot(self._server.gui, time_s, parameter)
+            self._plots[parameter.name].add(time_s, parameter)
+
+
+def require_viser() -> Any:
+    """The library, or one line that says how to get it."""
+    try:
+        return importlib.import_module("viser")
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"the viewer needs the Python package {error.name}; python -m pip install 'soft_estimator[viewer]'"
+        ) from None

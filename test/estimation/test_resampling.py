@@ -1,0 +1,57 @@
+"""What isotropic noise does to a fit, foretold by drawing the noise anew."""
+
+from __future__ import annotations
+
+import numpy as np
+from estimation_experiments import Experiment
+
+from soft_estimator.estimation.levenberg_marquardt import Fit, normal_equations
+from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.resampling import LEFT_OVER, is_isotropic, refine, resample
+from soft_estimator.estimation.uncertainty import posterior
+from soft_estimator.estimation.variables import make_variables
+
+STD_M = 0.012  # one voxel of a ring 40 mm thick
+
+
+def noisy(torus: Experiment, seed: int, count: int) -> Problem:
+    """Points of the ring's outer half only: over a whole closed surface, most of what the noise does cancels."""
+    rng, frames = np.random.default_rng(seed), []
+    for frame in torus.frames(count=count, seed=seed)[3::2]:
+        x = frame.points_m
+        outer = x[np.linalg.norm(x - 0.5 * (x.min(axis=0) + x.max(axis=0)), axis=1) > 0.055]
+        frames.append(ObservedFrame.of(frame.time_s, outer + STD_M * rng.normal(size=outer.shape), STD_M))
+    variables = make_variables(torus.truth, ["youngs_modulus_pa"])
+    return Problem(torus.model, variables, frames, field=torus.field)
+
+
+def step_from_truth(problem: Problem) -> float:
+    """Where Gauss-Newton goes from the truth: the error of the estimate, to first order."""
+    hessian, gradient = normal_equations(problem, problem.evaluate(problem.variables.start(), jacobian=True))
+    return float(-np.linalg.solve(hessian, gradient)[0])
+
+
+def test_the_shift_by_noise_is_foretold(torus: Experiment) -> None:
+    """Noise of a voxel shifts log E by about a tenth; resampling at the truth must foretell at least half of that.
+
+    The other half is what the posterior allows for as left over.
+    """
+    problems = [noisy(torus, seed, 3000) for seed in range(2)]
+    moved = np.mean([step_from_truth(p) for p in problems])
+    foretold = np.mean([resample(p, p.variables.start(), replicates=2).shift[0] for p in problems])
+    assert abs(moved) > 0.05
+    assert abs(moved - foretold) < LEFT_OVER * abs(moved)
+
+
+def test_refining_corrects_the_value_and_widens_the_interval(torus: Experiment) -> None:
+    """The answer moves by the shift, its deviation grows by what may be left of it, and the lines are kept."""
+    problem = noisy(torus, 5, 300)
+    at = problem.evaluate(problem.variables.start(), jacobian=True)
+    lines, found, drawn = refine(problem, Fit(at, "", 0), replicates=3)
+    assert is_isotropic(problem.frames[0]) and lines.frames[0].along is not None
+    plain, corrected = posterior(lines, found.evaluation), posterior(lines, found.evaluation, drawn)
+    assert np.isclose(corrected.estimates[0].value, plain.estimates[0].value * np.exp(-drawn.shift[0]))
+    assert corrected.estimates[0].std > plain.estimates[0].std
+    again = resample(lines, found.theta, replicates=3)
+    np.testing.assert_array_equal(again.shift, drawn.shift)

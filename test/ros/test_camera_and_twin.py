@@ -1,0 +1,162 @@
+"""camera_node and twin_node as processes, each checked against the core it shows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseStamped
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+from shape_msgs.msg import Mesh
+from std_msgs.msg import Float64MultiArray
+from std_srvs.srv import Trigger
+from visualization_msgs.msg import Marker
+
+from soft_estimator.backends import choose_backend
+from soft_estimator.commands.simulate import read_scene
+from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.evaluation.scene import Scene, build_scene
+from soft_estimator.live.rendering import watch_scene
+from soft_estimator.ros.conversions import depth_of, lens_of, points_of, seconds_of, stamp_of
+from soft_estimator.ros.drawings import vertices_of
+from soft_estimator.ros.reports import state_message, values_in
+
+LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+SCENE = """
+name: small_drop
+body: {shape: {sphere: {radius_m: 0.05, center_m: [0, 0, 0.1]}}, spacing_m: 0.025}
+material: {youngs_modulus_pa: 20000}
+gravity_m_s2: [0, 0, -9.81]
+contact: {normal: [0, 0, 1]}
+time: {step_s: 0.005, duration_s: 0.1}
+observe:
+  cameras: [{eye_m: [0.5, 0, 0.3], target_m: [0, 0, 0.05], up: [0, 0, 1], width_px: 64, height_px: 48}]
+  frame_rate_hz: 40
+  noise: {kind: none}
+estimate: {parameters: [youngs_modulus_pa]}
+"""
+
+
+@pytest.fixture
+def scene_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small_drop.yaml"
+    path.write_text(SCENE)
+    return path
+
+
+def built(path: Path) -> Scene:
+    config, folder = read_scene(str(path))
+    return build_scene(config, folder)
+
+
+def test_the_stepped_camera_shows_what_the_scene_shows(peer: Any, processes: Any, scene_file: Path) -> None:
+    clouds = peer.listen(PointCloud2, "camera/points")
+    images, infos = peer.listen(Image, "camera/depth/image"), peer.listen(CameraInfo, "camera/depth/camera_info")
+    truth, meshes = peer.listen(DiagnosticArray, "ground_truth"), peer.listen(Marker, "ground_truth/mesh")
+    poses = peer.listen(PoseStamped, "camera/pose", LATCHED)
+    process = processes.node("camera_node", scene=str(scene_file), stepped=True, repeats=2, pause_s=1.0)
+    scene = built(scene_file)
+    wanted = list(watch_scene(scene, choose_backend("cpu", "float64")))
+    assert len(wanted) == 5
+    peer.until(lambda: step(peer).success, 120, "the film is ready")
+    for _ in range(2 * len(wanted) - 1):
+        assert step(peer).success
+    refused = step(peer)
+    assert not refused.success and refused.message == "every repetition was played"
+    peer.until(lambda: len(clouds) == 10 and len(meshes) == 10, 20, "every frame came")
+    assert clouds[0].header.frame_id == "camera_depth_optical_frame"
+    for got, seen in zip(clouds, wanted + wanted):
+        # the scene's own points, as float32
+        np.testing.assert_allclose(points_of(got), seen.points_m[0], rtol=1e-6)
+    begin = seconds_of(clouds[0].header.stamp)
+    stamps = [seconds_of(m.header.stamp) - begin for m in clouds]
+    times = [f.time_s for f in wanted]
+    # the second repetition begins a frame and the pause after the first
+    np.testing.assert_allclose(stamps, [*times, *(t + times[-1] + 0.025 + 1.0 for t in times)], atol=2e-6)
+    row = values_in(truth[0])["youngs_modulus_pa[0]"]
+    assert (float(row["value"]), row["unit"]) == (20000.0, "Pa")
+    np.testing.assert_allclose(vertices_of(meshes[2]), wanted[2].surface_m[scene.body.surface.faces.ravel()])
+    depth, lens = depth_of(images[-1]), lens_of(infos[-1])
+    np.testing.assert_allclose(depth, np.nan_to_num(wanted[-1].points_m[0][..., 2]), rtol=1e-6)
+    assert (lens.width_px, lens.height_px) == (64, 48)
+    peer.until(lambda: poses, 10, "the camera's pose is latched")
+    assert poses[0].pose.position.x == 0.5
+    assert process.poll() is None
+
+
+def step(peer: Any) -> Any:
+    return peer.call(Trigger, "/camera_node/step", Trigger.Request(), 90)
+
+
+def test_the_camera_plays_in_real_time(peer: Any, processes: Any, scene_file: Path) -> None:
+    clouds = peer.listen(PointCloud2, "camera/points")
+    processes.node("camera_node", scene=str(scene_file), rate=0.25)
+    peer.until(lambda: clouds, 120, "the first frame came")
+    begin = time.monotonic()
+    first = seconds_of(clouds[-1].header.stamp)
+    # half a second of the scene takes two; a busy machine may leave frames out or be late, but not early
+    peer.until(lambda: seconds_of(clouds[-1].header.stamp) - first > 0.5, 20, "the film goes on")
+    assert time.monotonic() - begin > 1.8
+
+
+@pytest.mark.parametrize(
+    ("parameters", "line"),
+    [
+        ({"scene": "no_such_scene"}, "no built-in scene 'no_such_scene'"),
+        ({}, "missing key 'scene' in the parameters; add it: a scene file or the name of a built-in scene"),
+        ({"scene": "demo_drop", "camera": 3}, "camera = 3 does not exist; the scene has 1"),
+    ],
+)
+def test_a_wrong_scene_is_told_in_one_line(processes: Any, parameters: dict[str, Any], line: str) -> None:
+    process = processes.node("camera_node", **parameters)
+    assert process.wait(90) == 2
+    assert f"error: {line}" in processes.output(process)
+
+
+def falling(scene: Scene, nodes: int | None = None) -> LiveEstimate:
+    """An estimate that says: at rest, undeformed, in the air."""
+    count = scene.body.node_count if nodes is None else nodes
+    zero = np.zeros((count, 3))
+    return LiveEstimate(
+        0.0, "tracking", (), scene.parameters, zero, zero, zero, 1.0, 0.0, 0.0, np.zeros(0), np.zeros((0, 3)), 3, 0.1
+    )
+
+
+def test_the_twin_falls_from_the_estimate_to_its_horizon(peer: Any, processes: Any, scene_file: Path) -> None:
+    """Free fall: after t every point is g t²/2 lower. Backward Euler, the worst of schemes, is off by g dt t / 2."""
+    scene = built(scene_file)
+    meshes, rest = peer.listen(Marker, "mesh"), peer.listen(Marker, "mesh_rest", LATCHED)
+    shapes, points = peer.listen(Mesh, "mesh_shape"), peer.listen(PointCloud2, "predicted_points")
+    process = processes.node("twin_node", scene=str(scene_file), horizon_s=0.08, backend="cpu")
+    publisher = peer.node.create_publisher(Float64MultiArray, "estimate_state", LATCHED)
+    peer.until(lambda: rest, 90, "the rest mesh is latched")
+    surface, faces = scene.body.surface_positions_m(), scene.body.surface.faces
+    np.testing.assert_allclose(vertices_of(rest[0]), surface[faces.ravel()])
+    now = stamp_of(time.time() - 10.0)
+    publisher.publish(state_message(now, falling(scene)))
+
+    def reached() -> bool:
+        return bool(meshes) and seconds_of(meshes[-1].header.stamp) - seconds_of(now) > 0.079
+
+    peer.until(reached, 60, "the twin has come to its horizon")
+    t, g, dt = seconds_of(meshes[-1].header.stamp) - seconds_of(now), 9.81, 0.005
+    assert t == pytest.approx(0.08, abs=1e-5)
+    fallen = surface[faces.ravel()] - vertices_of(meshes[-1])
+    np.testing.assert_allclose(fallen[:, 2], 0.5 * g * t**2, atol=0.5 * g * dt * t + 1e-4)
+    np.testing.assert_allclose(fallen[:, :2], 0.0, atol=1e-4)
+    assert len(shapes[-1].vertices) == len(surface) and points_of(points[-1]).shape == surface.shape
+    publisher.publish(state_message(now, falling(scene, nodes=3)))
+    peer.until(lambda: "give both the same scene" in peer.diagnosis("twin_node").message, 20, "the mismatch is told")
+    count = len(meshes)
+    publisher.publish(state_message(stamp_of(time.time()), replace(falling(scene), status="tracking")))
+    peer.until(lambda: len(meshes) > count, 30, "the twin goes on after a bad state")
+    assert process.poll() is None

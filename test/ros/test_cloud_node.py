@@ -1,0 +1,175 @@
+"""cloud_node as a process: what it makes of clouds, good and bad, and that nothing ends it but Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+
+from geometry_msgs.msg import PoseStamped
+from rcl_interfaces.msg import Parameter, ParameterValue
+from rcl_interfaces.srv import SetParametersAtomically
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+from std_msgs.msg import Header
+
+from soft_estimator.evaluation.camera import PinholeCamera, observe_meshes
+from soft_estimator.ros.conversions import (
+    camera_info_message,
+    depth_message,
+    message_from_points,
+    object_from_message,
+    stamp_of,
+)
+from soft_estimator.ros.drawings import plane_of
+
+CAMERA = PinholeCamera.looking_at((0.6, 0.0, 0.5), (0.0, 0.0, 0.05), width_px=160, height_px=120)
+RADIUS, CENTRE = 0.05, np.array([0.0, 0.0, 0.08])
+
+
+def pose_parameters() -> dict[str, Any]:
+    from scipy.spatial.transform import Rotation
+
+    turn = Rotation.from_matrix(CAMERA.rotation).as_quat().tolist()
+    return {"sensor_frame": "camera", "sensor_pose": [*CAMERA.position_m.tolist(), *turn]}
+
+
+def depth() -> np.ndarray:
+    """A ball above a table, without noise."""
+    n = 40
+    theta, phi = np.meshgrid(np.linspace(0, np.pi, n), np.linspace(0, 2 * np.pi, 2 * n), indexing="ij")
+    ball = CENTRE + RADIUS * np.stack([np.sin(theta) * np.cos(phi), np.sin(theta) * np.sin(phi), np.cos(theta)], -1)
+    index = np.arange(ball.shape[0] * ball.shape[1]).reshape(ball.shape[:2])
+    a, b, c, d = (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:])
+    faces = np.concatenate([np.stack(t, -1).reshape(-1, 3) for t in ((a, b, c), (a, c, d))])
+    table = np.array([[-1.0, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
+    frame = observe_meshes(CAMERA, [(ball.reshape(-1, 3), faces), (table, np.array([[0, 1, 2], [0, 2, 3]]))])
+    return frame.depth_m
+
+
+DEPTH = depth()
+POINTS = CAMERA.rays() * np.where(DEPTH > 0, DEPTH, np.nan)[..., None]
+
+
+def cloud(time_s: float, frame: str = "camera", points: np.ndarray = POINTS) -> PointCloud2:
+    return message_from_points(Header(stamp=stamp_of(time_s), frame_id=frame), points)
+
+
+def start(peer: Any, processes: Any, **parameters: Any) -> tuple[Any, Any, list[Any]]:
+    process = processes.node("cloud_node", **{**pose_parameters(), **parameters})
+    found = peer.listen(PointCloud2, "object_points")
+    peer.listen(PoseStamped, "support_plane")
+    publisher = peer.node.create_publisher(PointCloud2, "camera/points", 10)
+    peer.until(lambda: publisher.get_subscription_count() or process.poll() is not None, 90, "the node listens")
+    assert process.poll() is None, processes.output(process)
+    return process, publisher, found
+
+
+def send_until(peer: Any, publisher: Any, message: Any, condition: Any, what: str) -> Any:
+    def again() -> Any:
+        publisher.publish(message)
+        peer.spin(0.2)
+        return condition()
+
+    return peer.until(again, 90, what)
+
+
+def says(peer: Any, text: str) -> Any:
+    def look() -> Any:
+        status = peer.diagnosis("cloud_node")
+        return status if status is not None and text in status.message else None
+
+    return look
+
+
+def test_the_ball_and_the_table_are_found(peer: Any, processes: Any) -> None:
+    process, publisher, found = start(peer, processes)
+    message = cloud(100.0)
+    send_until(peer, publisher, message, lambda: [m for m in found if m.width], "object points come")
+    got = next(m for m in found if m.width)
+    assert got.header.stamp == message.header.stamp
+    assert got.header.frame_id == "world"
+    points, std = object_from_message(got)
+    assert std is not None and (std > 0).all()
+    # averages over voxels of a few millimetres lie that little inside the ball
+    off = np.linalg.norm(points - CENTRE, axis=1) - RADIUS
+    assert np.abs(off).max() < 0.003
+    peer.until(lambda: peer.heard["support_plane"], 30, "a plane comes")
+    normal, offset = plane_of(peer.heard["support_plane"][-1])
+    np.testing.assert_allclose(normal, [0, 0, 1], atol=1e-3)
+    assert abs(offset) < 1e-3
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+
+
+def test_bad_clouds_are_told_and_good_ones_still_work(peer: Any, processes: Any) -> None:
+    process, publisher, found = start(peer, processes)
+    flat = message_from_points(Header(stamp=stamp_of(200.0), frame_id="camera"), POINTS)
+    flat.fields = [f for f in flat.fields if f.name != "z"]
+    short = cloud(200.0)
+    short.data = short.data[:100]
+    bad = [
+        (flat, "lacks the field z; it has x, y"),
+        (cloud(200.0, points=np.full((4, 5, 3), np.nan)), "20 not measured"),
+        (cloud(200.0, points=np.empty((0, 3))), "the cloud is empty"),
+        (cloud(200.0, frame="elsewhere"), "in frame 'elsewhere'"),
+        (cloud(200.0, frame=""), "names no frame_id"),
+        (short, "cut short"),
+    ]
+    for message, text in bad:
+        status = send_until(peer, publisher, message, says(peer, text), f"a diagnostic with {text!r}")
+        assert status.level != b"\x00"
+        assert process.poll() is None
+    found.clear()
+    send_until(peer, publisher, cloud(201.0), lambda: [m for m in found if m.width], "object points after bad clouds")
+
+
+def test_jumps_in_time_are_told(peer: Any, processes: Any) -> None:
+    _, publisher, found = start(peer, processes)
+    send_until(peer, publisher, cloud(300.0), lambda: [m for m in found if m.width], "object points come")
+    publisher.publish(cloud(305.0))
+    peer.until(says(peer, "no cloud for 5.0 s"), 10, "the gap is told")
+    publisher.publish(cloud(100.0))
+    peer.until(says(peer, "time went back by 205.000 s"), 10, "the jump is told")
+
+
+def test_depth_images_wait_for_their_camera(peer: Any, processes: Any) -> None:
+    process = processes.node("cloud_node", **pose_parameters(), input="depth")
+    found = peer.listen(PointCloud2, "object_points")
+    images = peer.node.create_publisher(Image, "camera/depth/image", 10)
+    infos = peer.node.create_publisher(CameraInfo, "camera/depth/camera_info", 10)
+    peer.until(images.get_subscription_count, 90, "the node listens")
+    header = Header(stamp=stamp_of(5.0), frame_id="camera")
+    image = depth_message(header, DEPTH)
+    send_until(peer, images, image, says(peer, "no CameraInfo yet"), "the missing CameraInfo is told")
+    infos.publish(camera_info_message(header, CAMERA))
+    peer.spin(0.3)
+    send_until(peer, images, image, lambda: [m for m in found if m.width], "object points come")
+    assert process.poll() is None
+
+
+def set_parameter(peer: Any, name: str, value: ParameterValue) -> Any:
+    request = SetParametersAtomically.Request(parameters=[Parameter(name=name, value=value)])
+    return peer.call(SetParametersAtomically, "/cloud_node/set_parameters_atomically", request).result
+
+
+def test_settings_change_while_it_runs(peer: Any, processes: Any) -> None:
+    _, publisher, found = start(peer, processes)
+    send_until(peer, publisher, cloud(1.0), lambda: [m for m in found if m.width], "object points come")
+    assert set_parameter(peer, "finder.point_budget", ParameterValue(type=2, integer_value=100)).successful
+    found.clear()
+    send_until(peer, publisher, cloud(2.0), lambda: [m for m in found if 0 < m.width <= 100], "fewer points come")
+    refused = set_parameter(peer, "finder.noise.max_depth_m", ParameterValue(type=3, double_value=0.05))
+    assert not refused.successful
+    assert "min_depth_m = 0.1 must be below max_depth_m" in refused.reason
+
+
+def test_a_wrong_parameter_ends_it_with_one_line(processes: Any) -> None:
+    process = processes.node("cloud_node", sensor_pose=[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5])
+    assert process.wait(60) == 2
+    assert "error: sensor_pose = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5] must end in a quaternion" in processes.output(
+        process
+    )

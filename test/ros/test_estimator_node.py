@@ -1,0 +1,171 @@
+"""estimator_node as a process: a body that only falls, bad frames, jumps in time, its life cycle."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseStamped
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.msg import Parameter, ParameterValue
+from rcl_interfaces.srv import SetParametersAtomically
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Float64, Header
+from std_srvs.srv import Trigger
+
+from soft_estimator.commands.simulate import read_scene
+from soft_estimator.evaluation.scene import build_scene
+from soft_estimator.ros.conversions import message_from_points, seconds_of, stamp_of
+from soft_estimator.ros.drawings import plane_of
+from soft_estimator.ros.reports import OK, WARN, values_in
+
+LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+SCENE = """
+name: falling_ball
+body: {shape: {sphere: {radius_m: 0.05, center_m: [0, 0, 0]}}, spacing_m: 0.025}
+material: {youngs_modulus_pa: 20000}
+gravity_m_s2: [0, 0, -9.81]
+contact: {normal: [0, 0, 1], offset_m: 5.0} # far below
+time: {step_s: 0.01, duration_s: 0.5}
+estimate: {parameters: [youngs_modulus_pa, plane_offset_m]}
+"""
+NODE = "estimator_node"
+
+
+@pytest.fixture
+def scene_file(tmp_path: Path) -> Path:
+    path = tmp_path / "falling_ball.yaml"
+    path.write_text(SCENE)
+    return path
+
+
+class Falling:
+    """Sends the surface of a ball in free fall, frame by frame."""
+
+    def __init__(self, peer: Any, scene_file: Path) -> None:
+        config, folder = read_scene(str(scene_file))
+        self.surface = build_scene(config, folder).body.surface_positions_m()
+        self.peer, self.publisher = peer, peer.node.create_publisher(PointCloud2, "object_points", 10)
+
+    def message(self, start_s: float, time_s: float, frame: str = "world") -> PointCloud2:
+        points = self.surface - [0.0, 0.0, 0.5 * 9.81 * time_s**2]
+        header = Header(stamp=stamp_of(start_s + time_s), frame_id=frame)
+        return message_from_points(header, points, std=np.full(len(points), 0.001))
+
+    def fall(self, start_s: float, frames: int = 5) -> None:
+        for k in range(frames):
+            self.publisher.publish(self.message(start_s, 0.03 * k))
+            self.peer.spin(0.05)
+
+
+def start(peer: Any, processes: Any, scene_file: Path, **parameters: Any) -> tuple[Any, list[Any], Falling]:
+    estimates = peer.listen(DiagnosticArray, "estimate", LATCHED)
+    falling = Falling(peer, scene_file)
+    process = processes.node(NODE, scene=str(scene_file), backend="cpu", **parameters)
+    peer.until(lambda: falling.publisher.get_subscription_count() or process.poll() is not None, 120, "it listens")
+    assert process.poll() is None, processes.output(process)
+    return process, estimates, falling
+
+
+def says(peer: Any, text: str) -> Any:
+    return lambda: (status := peer.diagnosis(NODE)) is not None and text in status.message
+
+
+def test_a_falling_body_tells_nothing_of_its_stiffness(peer: Any, processes: Any, scene_file: Path) -> None:
+    save_to = scene_file.parent / "saved"
+    process, estimates, falling = start(peer, processes, scene_file, save_to=str(save_to))
+    early = peer.call(Trigger, f"/{NODE}/save", Trigger.Request())
+    assert not early.success and early.message == "there is no estimate yet"
+    singles, planes = peer.listen(Float64, "estimate/youngs_modulus_pa"), peer.listen(PoseStamped, "contact_plane")
+    falling.fall(100.0)
+    peer.until(lambda: estimates and seconds_of(estimates[-1].header.stamp) > 100.11, 120, "the fall is explained")
+    values = values_in(estimates[-1])
+    levels = {s.name: s.level for s in estimates[-1].status}
+    assert levels == {"window": OK, "youngs_modulus_pa": WARN, "plane_offset_m": WARN}
+    assert values["youngs_modulus_pa"]["reason"]
+    assert "never touched" in values["plane_offset_m"]["reason"]
+    assert float(values["window"]["rms_residual_m"]) < 0.002
+    peer.until(lambda: singles and planes, 20, "single numbers and the plane come, too")
+    normal, offset = plane_of(planes[-1])
+    np.testing.assert_allclose(normal, [0, 0, 1], atol=0.05)
+    assert offset == pytest.approx(5.0, abs=0.2)
+    saved = peer.call(Trigger, f"/{NODE}/save", Trigger.Request())
+    assert saved.success, saved.message
+    assert json.loads(Path(saved.message).read_text())["scene"] == "falling_ball"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+
+
+def test_bad_frames_and_jumps_are_told_and_good_frames_still_count(peer: Any, processes: Any, scene_file: Path) -> None:
+    process, estimates, falling = start(peer, processes, scene_file)
+    falling.fall(100.0)
+    peer.until(lambda: estimates, 120, "there is an estimate")
+    flat = falling.message(100.0, 0.2)
+    flat.fields = [f for f in flat.fields if f.name != "z"]
+    for message, text in [
+        (flat, "lacks the field z"),
+        (falling.message(100.0, 0.2, "camera"), "object_points are in frame 'camera', not in 'world'"),
+    ]:
+        falling.publisher.publish(message)
+        peer.until(says(peer, text), 60, f"a diagnostic with {text!r}")
+        assert peer.diagnosis(NODE).level != OK
+    empty = message_from_points(Header(stamp=stamp_of(102.0), frame_id="world"), np.full((30, 3), np.nan))
+    falling.publisher.publish(empty)
+    peer.until(lambda: estimates[-1].status[0].message.startswith("lost"), 60, "NaN points: the object is lost")
+    for begin, text in ((107.0, "forward by"), (20.0, "back by")):
+        estimates.clear()
+        falling.fall(begin)
+        peer.until(lambda: any(m.status[0].level == OK for m in estimates), 90, f"estimates after a jump {text}")
+    assert process.poll() is None
+
+
+def test_the_life_cycle_can_be_driven_from_outside(peer: Any, processes: Any, scene_file: Path) -> None:
+    _, estimates, falling = start(peer, processes, scene_file, autostart=False)
+
+    def state() -> int:
+        return int(peer.call(GetState, f"/{NODE}/get_state", GetState.Request()).current_state.id)
+
+    def change(number: int) -> bool:
+        request = ChangeState.Request(transition=Transition(id=number))
+        return bool(peer.call(ChangeState, f"/{NODE}/change_state", request).success)
+
+    assert state() == State.PRIMARY_STATE_UNCONFIGURED
+    assert change(Transition.TRANSITION_CONFIGURE) and change(Transition.TRANSITION_ACTIVATE)
+    assert state() == State.PRIMARY_STATE_ACTIVE
+    falling.fall(100.0)
+    peer.until(lambda: estimates, 120, "active: there is an estimate")
+    assert change(Transition.TRANSITION_DEACTIVATE)
+    peer.spin(2.0)
+    estimates.clear()
+    falling.fall(101.0)
+    peer.spin(2.0)
+    assert not estimates  # inactive: frames are passed over
+    assert change(Transition.TRANSITION_CLEANUP)
+    assert state() == State.PRIMARY_STATE_UNCONFIGURED
+    answer = peer.call(Trigger, f"/{NODE}/start", Trigger.Request())  # configures and activates
+    assert answer.success and state() == State.PRIMARY_STATE_ACTIVE
+
+
+def test_the_window_may_be_changed_but_not_its_start(peer: Any, processes: Any, scene_file: Path) -> None:
+    start(peer, processes, scene_file)
+
+    def change(name: str, value: ParameterValue) -> Any:
+        request = SetParametersAtomically.Request(parameters=[Parameter(name=name, value=value)])
+        return peer.call(SetParametersAtomically, f"/{NODE}/set_parameters_atomically", request).result
+
+    assert change("window.iterations", ParameterValue(type=2, integer_value=1)).successful
+    refused = change("window.grow_to_frames", ParameterValue(type=2, integer_value=5))
+    assert refused.reason == "window.grow_to_frames = 5 must be at least frames (10)"
+    refused = change("window.start", ParameterValue(type=4, string_value="scene"))
+    assert refused.reason == "window.start cannot change while the node runs; start it anew"
+    assert "read-only" in change("scene", ParameterValue(type=4, string_value="other")).reason

@@ -1,0 +1,174 @@
+"""The whole graph as separate processes: a simulated camera films a bouncing ball, and its stiffness is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile
+from scipy.spatial import cKDTree
+from std_srvs.srv import Trigger
+from visualization_msgs.msg import Marker
+
+from soft_estimator.commands.simulate import read_scene
+from soft_estimator.ros.conversions import seconds_of
+from soft_estimator.ros.drawings import vertices_of
+from soft_estimator.ros.graph import GraphOptions, build_graph
+from soft_estimator.ros.reports import STALE, values_in
+from soft_estimator.ros.run import node_command
+
+pytestmark = pytest.mark.slow
+
+LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+NODES = ("cloud_node", "estimator_node", "twin_node", "camera_node")
+STIFFNESS = "youngs_modulus_pa"
+# On a machine that is busy with other things, film in slow motion: stamps are the scene's time, so only waiting scales.
+RATE = float(os.environ.get("SOFT_ESTIMATOR_FILM_RATE", "1"))
+
+
+class DemoGraph:
+    """The demo's four nodes, each a process that can be killed and started again."""
+
+    def __init__(self, peer: Any, processes: Any, folder: Path, **options: Any) -> None:
+        self.peer, self.processes, self.running = peer, processes, {}
+        graph = build_graph("demo", GraphOptions(**{"rate": RATE, **options}))
+        processes.environment.update(graph.environment)
+        self.commands = {}
+        for spec in graph.nodes:
+            if spec.executable == "estimator_node":
+                spec.parameters["save_to"] = str(folder / "saved")
+            self.commands[spec.executable] = node_command(spec, folder)[2:]
+        self.estimates = peer.listen(DiagnosticArray, "estimate", LATCHED)
+        self.truth = peer.listen(DiagnosticArray, "ground_truth")
+        self.meshes = peer.listen(Marker, "mesh")
+        self.true_meshes = peer.listen(Marker, "ground_truth/mesh", 100)
+
+    def start(self, name: str) -> None:
+        self.running[name] = self.processes.start(*self.commands[name])
+
+    def all_alive(self) -> bool:
+        return all(process.poll() is None for process in self.running.values())
+
+    def newest_error(self) -> float | None:
+        """Relative error of the newest stiffness, from what the graph itself publishes."""
+        assert self.all_alive(), "a node has died"
+        if not self.estimates or not self.truth:
+            return None
+        found, true = values_in(self.estimates[-1]), values_in(self.truth[-1])
+        row = found.get(STIFFNESS)
+        if row is None or row["level"] != "0":
+            return None
+        return abs(float(row["value"]) / float(true[f"{STIFFNESS}[0]"]["value"]) - 1.0)
+
+    def mesh_distance(self) -> float | None:
+        """Largest distance [m] of the newest mesh's vertices to the true mesh at the same time, both ways."""
+        if not self.meshes:
+            return None
+        mesh = self.meshes[-1]
+        stamp = seconds_of(mesh.header.stamp)
+        true = sorted(self.true_meshes, key=lambda m: seconds_of(m.header.stamp))
+        after = next((k for k, m in enumerate(true) if seconds_of(m.header.stamp) >= stamp - 1e-6), None)
+        if after is None:
+            return None
+        late = true[after]
+        early = true[max(after - 1, 0)]
+        end, begin = seconds_of(late.header.stamp), seconds_of(early.header.stamp)
+        if end - begin > 0.2 or stamp < begin - 1e-6:
+            return None  # between two repetitions nobody knows
+        share = 1.0 if end == begin else (stamp - begin) / (end - begin)
+        surface = share * vertices_of(late) + (1 - share) * vertices_of(early)
+        own = vertices_of(mesh)
+        return max(cKDTree(surface).query(own)[0].max(), cKDTree(own).query(surface)[0].max())
+
+
+def test_the_stiffness_and_the_shape_of_a_bouncing_ball_are_found(peer: Any, processes: Any, tmp_path: Path) -> None:
+    """E within 5 % and the mesh within one voxel, 60 s after the camera began to film."""
+    graph = DemoGraph(peer, processes, tmp_path)
+    for name in NODES:
+        graph.start(name)
+    peer.until(lambda: graph.truth, 240 / RATE, "the camera films")  # rendering and compiling come before
+    begin = time.monotonic()
+    voxel = read_scene("demo_drop")[0].body.spacing_m
+    assert voxel is not None
+
+    def found() -> bool:
+        error, off = graph.newest_error(), graph.mesh_distance()
+        return error is not None and error < 0.05 and off is not None and off < voxel
+
+    peer.until(found, 60.0 / RATE, "E within 5 % and the mesh within a voxel")
+    print(f"found after {time.monotonic() - begin:.1f} s, E off by {100 * graph.newest_error():.2f} %")
+    answer = peer.call(Trigger, "/estimator_node/save", Trigger.Request())
+    assert answer.success, answer.message
+    saved = json.loads(Path(answer.message).read_text())
+    assert saved["parameters"][0]["name"] == STIFFNESS
+
+
+def test_every_node_may_be_killed_and_comes_back(peer: Any, processes: Any, tmp_path: Path) -> None:
+    """The others go on, and a minute after the restart there are new estimates and meshes."""
+    graph = DemoGraph(peer, processes, tmp_path, pause_s=0.3)
+    for name in NODES:
+        graph.start(name)
+    peer.until(lambda: graph.estimates and graph.meshes, 300 / RATE, "the graph estimates")
+    for name in ("cloud_node", "twin_node", "camera_node", "estimator_node"):
+        graph.running[name].kill()
+        graph.running[name].wait(10)
+        peer.spin(1.0)
+        left = {n: p for n, p in graph.running.items() if n != name}
+        assert all(p.poll() is None for p in left.values()), f"{name} took another node with it"
+        graph.start(name)
+        graph.estimates.clear()
+        graph.meshes.clear()
+        peer.until(lambda: graph.estimates and graph.meshes, 200 / RATE, f"the graph recovers after {name} was killed")
+        assert graph.all_alive()
+
+
+def test_start_stop_and_reset_answer_while_it_computes(peer: Any, processes: Any, tmp_path: Path) -> None:
+    graph = DemoGraph(peer, processes, tmp_path, twin=False, repeats=1)
+    for name in ("cloud_node", "estimator_node", "camera_node"):
+        graph.start(name)
+    peer.until(lambda: graph.estimates, 300 / RATE, "there is an estimate")
+
+    def call(name: str) -> Any:
+        begin = time.monotonic()
+        answer = peer.call(Trigger, f"/estimator_node/{name}", Trigger.Request())
+        assert time.monotonic() - begin < 5.0 / RATE
+        return answer
+
+    assert call("stop").success
+    assert call("start").success
+    assert call("reset").success
+    assert call("save").success in (True, False)  # after a reset there may be nothing to save; it must answer
+    assert graph.all_alive()
+
+
+def test_a_lost_object_is_stale_and_the_estimate_is_held(peer: Any, processes: Any, tmp_path: Path) -> None:
+    """Empty frames after the film: the last estimate stays, marked STALE."""
+    from sensor_msgs.msg import PointCloud2
+    from std_msgs.msg import Header
+
+    from soft_estimator.ros.conversions import message_from_points, stamp_of
+
+    graph = DemoGraph(peer, processes, tmp_path, twin=False, repeats=1)
+    for name in ("cloud_node", "estimator_node", "camera_node"):
+        graph.start(name)
+    peer.until(lambda: graph.estimates, 300 / RATE, "there is an estimate")
+    publisher = peer.node.create_publisher(PointCloud2, "object_points", 10)
+    peer.until(publisher.get_subscription_count, 30, "the estimator listens")
+
+    def lost() -> bool:
+        now = seconds_of(graph.estimates[-1].header.stamp)
+        publisher.publish(message_from_points(Header(stamp=stamp_of(now + 1.5), frame_id="world"), np.empty((0, 3))))
+        peer.spin(0.5)
+        return all(s.level == STALE for s in graph.estimates[-1].status)
+
+    peer.until(lost, 120 / RATE, "the object is lost")
+    assert STIFFNESS in values_in(graph.estimates[-1])

@@ -1,0 +1,182 @@
+"""The one description of the graphs, and the command that runs it where there is no launch. Needs no ROS."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from soft_estimator.commands.simulate import read_scene
+from soft_estimator.evaluation.estimate_setup import cameras_of
+from soft_estimator.ros.graph import Graph, GraphOptions, NodeSpec, build_graph, config_file, options_from_text
+from soft_estimator.ros.run import EXIT_NODE_DIED, node_command, run_graph
+from soft_estimator.schema import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def node(graph: Graph, name: str) -> NodeSpec:
+    return next(n for n in graph.nodes if n.executable == name)
+
+
+def test_the_demo_places_the_camera_where_its_scene_does() -> None:
+    from scipy.spatial.transform import Rotation
+
+    graph = build_graph("demo", GraphOptions())
+    assert [n.executable for n in graph.nodes] == ["cloud_node", "estimator_node", "twin_node", "camera_node"]
+    cloud, camera = node(graph, "cloud_node").parameters, node(graph, "camera_node").parameters
+    assert cloud["sensor_frame"] == camera["camera_frame"]
+    wanted = cameras_of(read_scene("demo_drop")[0].observe)[0]
+    np.testing.assert_allclose(cloud["sensor_pose"][:3], wanted.position_m)
+    turned = Rotation.from_quat(cloud["sensor_pose"][3:]).as_matrix()
+    np.testing.assert_allclose(turned, wanted.rotation, atol=1e-12)
+    assert node(graph, "estimator_node").parameters["sensor_m"] == cloud["sensor_pose"][:3]
+
+
+def test_the_preset_names_the_cameras_topics_and_noise() -> None:
+    graph = build_graph("live", GraphOptions(preset="realsense_d435", namespace="arm", twin=False))
+    cloud = node(graph, "cloud_node")
+    assert [n.executable for n in graph.nodes] == ["cloud_node", "estimator_node"]
+    assert cloud.parameters["input"] == "depth"
+    assert dict(cloud.remappings)["camera/depth/image"] == "/camera/camera/depth/image_rect_raw"
+    assert [f.name for f in cloud.files] == ["live.yaml", "realsense_d435.yaml"]
+    assert "sensor_pose" not in cloud.parameters  # from tf2
+
+
+def test_given_topics_win_over_the_preset() -> None:
+    options = options_from_text({"preset": "realsense_d435", "depth_topic": "/d", "sensor_pose": "1, 2, 3, 0, 0, 0, 1"})
+    cloud = node(build_graph("live", options), "cloud_node")
+    assert dict(cloud.remappings)["camera/depth/image"] == "/d"
+    assert cloud.parameters["sensor_pose"] == [1, 2, 3, 0, 0, 0, 1]
+    assert cloud.parameters["sensor_frame"] == "camera_depth_optical_frame"
+
+
+def test_a_replay_plays_its_bag_with_the_bags_clock(tmp_path: Path) -> None:
+    (tmp_path / "a.mcap").touch()
+    pose = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+    graph = build_graph("replay", GraphOptions(bag=str(tmp_path / "a.mcap"), rate=2.0, sensor_pose=pose))
+    assert all(n.parameters["use_sim_time"] for n in graph.nodes)
+    assert str(tmp_path / "a.mcap") in graph.commands[0]
+    other = build_graph("replay", GraphOptions(bag=str(tmp_path / "a.mcap"), player="ros2", sensor_pose=pose))
+    assert other.commands[0][:3] == ("ros2", "bag", "play")
+
+
+def test_a_replay_without_tf2_takes_the_camera_from_the_bag(tmp_path: Path) -> None:
+    pytest.importorskip("rosbags")
+    if importlib.util.find_spec("tf2_ros") is not None:
+        pytest.skip("tf2 places the camera here")
+    from soft_estimator.live.bag_writing import BagWriter
+
+    camera = cameras_of(read_scene("demo_drop")[0].observe)[0]
+    with BagWriter(tmp_path / "bag", "mcap") as bag:
+        bag.static_transforms(10**9, "world", [("eye", camera)])
+        bag.cloud("/eye/points", 10**9, "eye", np.ones((2, 3, 3)))
+    cloud = node(build_graph("replay", GraphOptions(bag=str(tmp_path / "bag"))), "cloud_node")
+    assert cloud.remappings == (("camera/points", "/eye/points"),)
+    assert cloud.parameters["sensor_frame"] == "eye"
+    np.testing.assert_allclose(cloud.parameters["sensor_pose"][:3], camera.position_m)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"backend": "gpu"}, "backend = 'gpu' must be one of auto, cpu, cuda"),
+        ({"twin": "perhaps"}, "twin = 'perhaps' must be true or false"),
+        ({"sensor_pose": "1 2 3"}, "has 3 entries; it needs 7"),
+        ({"rate": "fast"}, "rate = 'fast' is not a number"),
+    ],
+)
+def test_a_wrong_argument_is_named(texts: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        options_from_text(texts)
+
+
+@pytest.mark.parametrize(("kind", "options"), [("replay", {}), ("replay", {"bag": "/no"}), ("live", {"config": "/no"})])
+def test_a_missing_file_is_named(kind: str, options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"bag|config"):
+        build_graph(kind, GraphOptions(**options))
+
+
+def test_clouds_get_shared_memory_unless_the_user_has_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    text = config_file("fastdds_shm.xml").read_text()
+    sizes = [int(n) for n in re.findall(r"<(?:segment_size|maxMessageSize)>(\d+)<", text)]
+    assert sizes == [64 * 2**20, 16 * 2**20]
+    assert set(build_graph("demo", GraphOptions()).environment.values()) == {str(config_file("fastdds_shm.xml"))}
+    monkeypatch.setenv("FASTRTPS_DEFAULT_PROFILES_FILE", "/mine.xml")
+    assert build_graph("demo", GraphOptions()).environment["FASTRTPS_DEFAULT_PROFILES_FILE"] == "/mine.xml"
+
+
+def test_parameters_travel_in_a_file_with_their_types(tmp_path: Path) -> None:
+    command = node_command(NodeSpec("cloud_node", {"a": 1.0, "b": [0.0, 1.0], "c": "1", "d": True}), tmp_path)
+    file = Path(command[command.index("--params-file") + 1])
+    assert yaml.safe_load(file.read_text())["/**"]["ros__parameters"] == {
+        "a": 1.0,
+        "b": [0.0, 1.0],
+        "c": "1",
+        "d": True,
+    }
+
+
+def test_without_rclpy_one_line_says_how_to_get_it() -> None:
+    program = (
+        "import sys; sys.modules['rclpy'] = None; from soft_estimator.cli import main; sys.exit(main(['run', 'demo']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'soft_estimator[ros]'" in done.stderr
+
+
+def plain(*lines: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", "\n".join(lines))
+
+
+def test_the_end_of_a_command_ends_the_graph_with_its_code() -> None:
+    said: list[tuple[str, str]] = []
+    begin = time.monotonic()
+    code = run_graph(Graph((), (plain("print('hello')"),), linger_s=1.5), lambda *line: said.append(line))
+    assert code == 0
+    assert time.monotonic() - begin > 1.5
+    time.sleep(0.2)
+    assert ("player", "hello") in said
+    assert run_graph(Graph((), (plain("raise SystemExit(3)"),)), lambda *_: None) == EXIT_NODE_DIED
+
+
+def test_a_graph_ends_after_its_time_and_takes_its_processes_along(tmp_path: Path) -> None:
+    mark = tmp_path / "ended"
+    waits = plain(
+        "import time, pathlib",
+        "try:",
+        "    time.sleep(60)",
+        "except KeyboardInterrupt:",
+        f"    pathlib.Path({str(mark)!r}).touch()",
+    )
+    begin = time.monotonic()
+    assert run_graph(Graph((), (waits,)), lambda *_: None, seconds=2.0) == 0
+    assert time.monotonic() - begin < 15
+    assert mark.exists()  # it was interrupted, not killed
+
+
+def test_ctrl_c_ends_the_command_with_130() -> None:
+    program = (
+        "import sys; from soft_estimator.ros.graph import Graph; from soft_estimator.ros.run import run_graph; "
+        "sys.exit(run_graph(Graph((), ((sys.executable, '-c', 'import time; time.sleep(60)'),)), "
+        "lambda *a: print(*a, flush=True)))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    assert "started" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    process.stdout.close()

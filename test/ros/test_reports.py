@@ -1,0 +1,85 @@
+"""Estimates as diagnostics and as the state a twin takes over."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+
+from builtin_interfaces.msg import Time
+from std_msgs.msg import Header
+
+from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.ros import reports
+
+RNG = np.random.default_rng(0)
+
+
+def estimate(regions: int = 1, **changes: object) -> LiveEstimate:
+    values = Parameters(
+        youngs_modulus_pa=np.arange(1.0, regions + 1), poissons_ratio=0.3, density_kg_m3=900.0, plane_offset_m=0.1
+    )
+    rows = (
+        *(Estimate(f"youngs_modulus_pa[{k}]", "Pa", 1.0 + k, 0.1, 0.8, 1.2, True, "") for k in range(regions)),
+        Estimate("plane_normal[1]", "rad", 0.1, 0.5, -0.9, 1.1, False, "the body never touched the plane"),
+    )
+    nodal = [RNG.normal(size=(7, 3)) for _ in range(3)]
+    made = LiveEstimate(12.5, "tracking", rows, values, *nodal, 1.0, 3.0, 0.001, np.zeros(4), np.zeros((4, 3)), 5, 0.2)
+    return replace(made, **changes)
+
+
+def test_each_parameter_has_a_status_with_its_numbers() -> None:
+    message = reports.estimate_message(Header(), estimate(), "ball")
+    values = reports.values_in(message)
+    assert list(values) == ["window", "youngs_modulus_pa", "plane_normal[1]"]
+    row = values["youngs_modulus_pa"]
+    assert [float(row[k]) for k in ("value", "std", "low", "high")] == [1.0, 0.1, 0.8, 1.2]
+    assert (row["unit"], row["level"]) == ("Pa", "0")
+    assert values["plane_normal[1]"]["level"] == "1"
+    assert "never touched" in message.status[2].message
+
+
+def test_a_lost_object_makes_every_parameter_stale() -> None:
+    message = reports.estimate_message(Header(), estimate(status="lost", notes=("hidden",)), "ball")
+    assert {s.level for s in message.status} == {reports.STALE}
+    assert "hidden" in message.status[0].message
+
+
+def test_several_materials_keep_their_numbers() -> None:
+    names = reports.shown_names(estimate(regions=2).parameters)
+    assert names[:2] == ["youngs_modulus_pa[0]", "youngs_modulus_pa[1]"]
+    assert [reports.topic_of(n) for n in names] == ["youngs_modulus_pa_0", "youngs_modulus_pa_1", "plane_normal_1"]
+
+
+@pytest.mark.parametrize("regions", [1, 3])
+def test_the_state_comes_back_exactly(regions: int) -> None:
+    sent = estimate(regions)
+    stamp, values, (u, v, a) = reports.state_of(reports.state_message(Time(sec=7, nanosec=123456789), sent))
+    assert (stamp.sec, stamp.nanosec) == (7, 123456789)
+    for got, wanted in zip((u, v, a), (sent.u_m, sent.v_m_s, sent.a)):
+        np.testing.assert_array_equal(got, wanted)
+    for field in fields(Parameters):
+        np.testing.assert_array_equal(getattr(values, field.name), getattr(sent.values, field.name))
+
+
+def test_a_state_of_another_version_is_refused() -> None:
+    message = reports.state_message(Time(), estimate())
+    message.layout.dim.pop()
+    with pytest.raises(ValueError, match="lacks a;"):
+        reports.state_of(message)
+
+
+def test_the_saved_estimate_is_strict_json() -> None:
+    text = reports.estimate_json(estimate(noise_scale=float("nan")), "ball", {"frames_in": 3})
+    saved = json.loads(text, parse_constant=lambda c: pytest.fail(f"{c} is no JSON"))
+    assert saved["noise_scale"] is None
+    assert saved["parameters"][0] == {
+        "name": "youngs_modulus_pa", "unit": "Pa", "value": 1.0, "std": 0.1, "low": 0.8, "high": 1.2,
+        "observable": True, "reason": "",
+    }  # fmt: skip

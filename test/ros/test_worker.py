@@ -1,0 +1,98 @@
+"""The thread beside the executor: what is dropped, what is kept, and that it survives mistakes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from soft_estimator.ros.worker import Worker
+
+
+def held_worker(capacity: int) -> tuple[Worker[int], list[int], threading.Event, list[Exception]]:
+    """A worker that stands still until the event is set, what it has done, and what failed."""
+    done: list[int] = []
+    failed: list[Exception] = []
+    gate = threading.Event()
+
+    def work(item: int) -> None:
+        gate.wait(5)
+        if item < 0:
+            raise ValueError(f"{item} is below zero")
+        done.append(item)
+
+    return Worker(work, failed.append, capacity), done, gate, failed
+
+
+def finish(worker: Worker[int], gate: threading.Event, count: int, done: list[int]) -> None:
+    gate.set()
+    end = time.monotonic() + 5
+    while len(done) < count and time.monotonic() < end:
+        time.sleep(0.005)
+    assert worker.stop()
+
+
+def wait_taken(worker: Worker[int]) -> None:
+    end = time.monotonic() + 5
+    while worker.waiting and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def test_with_one_place_the_newest_wins() -> None:
+    worker, done, gate, _ = held_worker(1)
+    worker.put(0)
+    wait_taken(worker)
+    for item in range(1, 6):
+        worker.put(item)
+    finish(worker, gate, 2, done)
+    assert done == [0, 5]
+    assert worker.dropped == 4
+
+
+@given(st.integers(1, 9), st.integers(1, 60))
+@settings(max_examples=30, deadline=None)
+def test_every_item_is_done_or_counted_in_order_and_the_newest_stays(capacity: int, count: int) -> None:
+    worker, done, gate, _ = held_worker(capacity)
+    for item in range(count):
+        worker.put(item)
+        assert worker.waiting <= 2 * capacity  # one stretch at hand, one in the queue
+    gate.set()
+    end = time.monotonic() + 5
+    while len(done) + worker.dropped < count and time.monotonic() < end:
+        time.sleep(0.001)
+    assert worker.stop()
+    assert len(done) + worker.dropped == count
+    assert done == sorted(done)
+    assert done[-1] == count - 1
+
+
+def test_who_falls_behind_does_stretches_of_consecutive_items() -> None:
+    worker, done, gate, _ = held_worker(5)
+    worker.put(0)
+    wait_taken(worker)  # a stretch of one is at hand; the next begins with what waits then
+    for item in range(1, 21):
+        worker.put(item)
+    finish(worker, gate, 6, done)
+    assert done == [0, 16, 17, 18, 19, 20]
+    assert worker.dropped == 15
+
+
+def test_a_mistake_is_told_and_the_next_item_is_done() -> None:
+    worker, done, gate, failed = held_worker(10)
+    for item in (1, -2, 3):
+        worker.put(item)
+    finish(worker, gate, 2, done)
+    assert done == [1, 3]
+    assert [str(e) for e in failed] == ["-2 is below zero"]
+
+
+def test_what_is_asked_runs_before_the_waiting_items() -> None:
+    worker, done, gate, _ = held_worker(10)
+    worker.put(1)
+    wait_taken(worker)
+    worker.put(2)
+    worker.ask(lambda: done.append(100))
+    finish(worker, gate, 3, done)
+    assert done == [1, 100, 2]
