@@ -12,7 +12,7 @@ import numpy as np
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.arrival import POSE, Knowledge
+from soft_estimator.estimation.arrival import POSE, Knowledge, inverse_of
 from soft_estimator.estimation.field import CarriedField, carry_field
 from soft_estimator.estimation.live import Counters, LiveEstimate
 from soft_estimator.estimation.observation import ObservedFrame
@@ -27,6 +27,7 @@ from soft_estimator.physics.solver import SolverError
 LEAST_POINTS = 20  # a frame with fewer says too little of a body
 RAY_CURVATURE_SHARE = 0.25  # part of the curvature that noise along the view sees, averaged over a convex body
 _OUT_OF_ORDER_S = 0.2  # a stamp that goes back by less is a straggler, by more a jump
+_START_GAP_S = 0.15  # a stretch begins with frames at most this far apart: they must tell how the body moves
 _MISFIT_SCALE = 4.0  # residuals this many times the usual ones are not the model's motion any more
 _MISFIT_FRAMES = 3
 # Standard deviations of the first pose beyond what the fit of the shape claims, and of the first motion.
@@ -84,15 +85,26 @@ class SlidingWindow:
         corners = model.body.surface_positions_m()
         self.size_m = float(np.linalg.norm(np.ptp(corners, axis=0)))
         self.counters = Counters()
+        self._plane: tuple[np.ndarray, float] | None = None
         self.last: LiveEstimate | None = None
         self._forget()
 
     def _forget(self) -> None:
         v = self._material
-        self._knowledge = Knowledge(v.prior_mean, np.diag(1.0 / v.prior_std**2))
+        self._knowledge = self._prior()
         self._told = np.zeros((len(v), len(v)))
         self._touched = False
         self._end_stretch()
+
+    def _prior(self) -> Knowledge:
+        """What is known before any frame: of material and plane, and last of how far the seen surface is off.
+
+        The camera's habit and the shape's error stay the same from stretch to stretch, so they are carried along:
+        no number of stretches averages them out.
+        """
+        v = self._material
+        std = np.append(v.prior_std, self.config.surface_std_m)
+        return Knowledge(np.append(v.prior_mean, 0.0), np.diag(std**-2.0))
 
     def _end_stretch(self) -> None:
         self._fit: WindowFit | None = None
@@ -107,20 +119,25 @@ class SlidingWindow:
     def know_plane(self, normal: np.ndarray, offset_m: float, tilt_std_rad: float, offset_std_m: float) -> None:
         """The plane as a camera sees it: a guess, and how much it may be off. Takes effect with the next start.
 
-        normal: unit vector towards the body, (3,). offset_m: d in n·x + d = 0.
+        The same plane told again changes nothing: what was learnt of it stays. normal: unit vector towards the body,
+        (3,). offset_m: d in n·x + d = 0.
         """
+        if self._plane is not None:
+            turned = float(np.linalg.norm(np.asarray(normal) - self._plane[0]))
+            if turned < tilt_std_rad and abs(offset_m - self._plane[1]) < offset_std_m:
+                return
+        self._plane = (np.array(normal, dtype=np.float64), float(offset_m))
         v = self._material
         before = self._knowledge
         self.reference = replace(self.reference, plane_normal=np.asarray(normal, float), plane_offset_m=float(offset_m))
         self.prior_std = {**self.prior_std, "plane_normal": tilt_std_rad, "plane_offset_m": offset_std_m}
         self._material = make_variables(self.reference, self.names, self.prior_std)
         planes = np.array([x.name.startswith("plane") for x in v.variables])
-        fresh = Knowledge(self._material.prior_mean, np.diag(1.0 / self._material.prior_std**2))
-        others = np.flatnonzero(~planes)
-        if len(others):
-            kept = before.of(others)
-            fresh.mean[others] = kept.mean
-            fresh.information[np.ix_(others, others)] = kept.information
+        fresh = self._prior()
+        others = np.flatnonzero(~np.append(planes, False))
+        kept = before.of(others)
+        fresh.mean[others] = kept.mean
+        fresh.information[np.ix_(others, others)] = kept.information
         self._knowledge = fresh
         self._told[planes, :] = self._told[:, planes] = 0.0
 
@@ -210,6 +227,9 @@ class SlidingWindow:
         if ahead <= 0:
             self.counters.frames_late += 1
             return None
+        if self.status == "starting" and self._used_s is not None and stamp_s - self._used_s > _START_GAP_S:
+            self._end_stretch()
+            return ("the first frames lay too far apart: started anew",)
         if self._used_s is not None and stamp_s - self._used_s < 0.999 * self.config.least_interval_s:
             self.counters.frames_thinned += 1
             return None
@@ -253,9 +273,10 @@ class SlidingWindow:
         self._variables = v = make_variables(reference, names, prior)
         count = len(self._material)
         mean = np.append(v.prior_mean, 0.0)
-        information = np.diag(np.append(v.prior_std, self.config.surface_std_m) ** -2.0)
-        mean[:count] = self._knowledge.mean
-        information[:count, :count] = self._knowledge.information
+        information = np.diag(np.append(v.prior_std, 1.0) ** -2.0)
+        lasting = self._lasting(len(mean))
+        mean[lasting] = self._knowledge.mean
+        information[np.ix_(lasting, lasting)] = self._knowledge.information
         self._fit = WindowFit(self.model, v, Knowledge(mean, information), self.backend, self.field, self.loss)
         self._fit.told[:count, :count] = self._told
         self._fit.touched = self._touched
@@ -264,6 +285,8 @@ class SlidingWindow:
 
     def _take(self, frame: ObservedFrame, start: float) -> None:
         fit, config = self._fit, self.config
+        if self.free and len(fit.explained) == 1 and not fit.slid:
+            fit.set_motion(self._first_velocity(fit.explained[0].frame, frame))
         fit.add(frame)
 
         def in_time(seconds: float) -> bool:
@@ -278,6 +301,12 @@ class SlidingWindow:
             keep -= 1  # a window that cannot be simulated within the budget could never be refined again
         if keep < len(fit.explained):
             fit.slide(keep, self._drift(), config.forgetting)
+
+    def _first_velocity(self, first: ObservedFrame, second: ObservedFrame) -> np.ndarray:
+        """The velocity [m/s] at the first of two frames: how far the middle of the points went, less what it fell."""
+        passed = second.time_s - first.time_s
+        went = np.median(second.points_m, axis=0) - np.median(first.points_m, axis=0)
+        return went / passed - 0.5 * passed * self.reference.gravity_m_s2
 
     def _drift(self) -> np.ndarray:
         """Standard deviations of `POSE` that the model misses between two frames, (12,)."""
@@ -345,9 +374,13 @@ class SlidingWindow:
 
     def _known(self, answer: Answer) -> tuple[Knowledge, np.ndarray]:
         """What the window knows of the material and the plane, and what the data said of them."""
-        chosen = np.arange(len(self._material))
-        around = np.linalg.inv(answer.covariance[np.ix_(chosen, chosen)])
-        return Knowledge(answer.z[chosen], 0.5 * (around + around.T)), answer.information[np.ix_(chosen, chosen)]
+        chosen, count = self._lasting(len(answer.z)), len(self._material)
+        known = Knowledge(answer.z[chosen], inverse_of(answer.covariance[np.ix_(chosen, chosen)]))
+        return known, answer.information[:count, :count]
+
+    def _lasting(self, total: int) -> np.ndarray:
+        """Which of a stretch's variables outlast it: material and plane, and the last one."""
+        return np.append(np.arange(len(self._material)), total - 1)
 
     def _remember(self) -> None:
         if self._fit is not None and self._fit.explained and self.status == "tracking":

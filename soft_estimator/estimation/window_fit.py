@@ -145,6 +145,17 @@ class WindowFit:
         self.explained.append(_raised(self.trajectory.through(frame), self.z[-1]))
         self.touched = self.touched or touches(self.variables, self.explained[-1].jacobian)
 
+    def set_motion(self, velocity_m_s: np.ndarray) -> None:
+        """Begin anew with a first guess of the body's velocity, (3,)."""
+        chosen = [j for j, v in enumerate(self.variables.variables) if v.name == "velocity_m_s"]
+        if len(chosen) != 3 or self.slid:
+            return
+        self.z, mean = self.z.copy(), self.knowledge.mean.copy()
+        self.z[chosen] = mean[chosen] = velocity_m_s
+        self.knowledge = Knowledge(mean, self.knowledge.information)
+        self.trajectory, self.explained = self._run(self.z)
+        self._changes_at = self.z
+
     def refine(self, iterations: int, in_time: Callable[[float], bool]) -> None:
         """Move the variables to the minimum, in at most so many simulations of the window.
 

@@ -16,6 +16,9 @@ from soft_estimator.perception.register import PoseRefused, register
 from soft_estimator.perception.settings import RegisterSettings
 from soft_estimator.schema import ConfigError
 
+# A body starts undeformed: points farther off its rest shape than both of these say that it is not.
+_LOOSE_SIGMAS, _LOOSE_CELLS = 1.7, 0.15
+
 
 def build_window(
     scene: Scene,
@@ -70,6 +73,14 @@ def locator(scene: Scene, sensor_m: np.ndarray | None = None, settings: Register
         fit = register(body.grid, points_m, std_m, sensor, up, settings)
         if isinstance(fit, PoseRefused):
             return FoundPose(None, None, fit.reason)
+        limit_m = max(_LOOSE_SIGMAS * float(np.median(std_m)), _LOOSE_CELLS * body.grid.spacing_m)
+        if fit.rms_m > limit_m:
+            return FoundPose(
+                None,
+                None,
+                f"the points lie {1e3 * fit.rms_m:.2g} mm off the rest shape, more than {1e3 * limit_m:.2g} mm: the "
+                "body is bent now, or its shape is wrong; waiting for it to be free",
+            )
         # The simulation turns about the centroid c: x = c + R (X - c) + t.
         c = body.centroid_m
         translation = fit.rotation @ c + fit.translation_m - c

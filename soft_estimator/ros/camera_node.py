@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -20,6 +20,7 @@ from visualization_msgs.msg import Marker
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.evaluation.camera import PinholeCamera
+from soft_estimator.evaluation.scene import Scene
 from soft_estimator.live.ground_truth import truth_rows
 from soft_estimator.live.rendering import scene_cameras, times_from_start, watch_scene
 from soft_estimator.ros.conversions import (
@@ -67,6 +68,7 @@ class CameraNode(Node):
         self.camera: PinholeCamera = cameras[self.settings.camera]
         self.health = Health(self, lambda: {"frames_ready": len(self.film)})
         self.film: list[Shown] = []
+        self.noise = AxialNoise(self.scene, (self.camera.height_px, self.camera.width_px))
         self.ready = False
         self.index, self.round = 0, 0
         self.played_s = 0.0  # length of the repetitions that are over, in the scene's time
@@ -90,7 +92,7 @@ class CameraNode(Node):
         """Simulate and render every frame, once."""
         backend = choose_backend(self.scene_settings.backend, self.scene.config.solver.precision)
         total, said_s = len(times_from_start(self.scene.config)), monotonic()
-        for seen in watch_scene(self.scene, backend, [self.camera]):
+        for seen in watch_scene(without_axial_noise(self.scene), backend, [self.camera]):
             self.film.append(Shown(seen.time_s, seen.points_m[0].astype(np.float32), seen.surface_m))
             if monotonic() - said_s > 2.0:
                 said_s = monotonic()
@@ -144,10 +146,11 @@ class CameraNode(Node):
 
     def _send(self, frame: Shown, stamp: Time) -> None:
         header = header_at(stamp, self.settings.camera_frame)
-        self.points.publish(message_from_points(header, frame.points_m))
+        points = self.noise.on(frame.points_m)
+        self.points.publish(message_from_points(header, points))
         self.info.publish(camera_info_message(header, self.camera))
         if self.depth.get_subscription_count():
-            self.depth.publish(depth_message(header, np.nan_to_num(frame.points_m[..., 2])))
+            self.depth.publish(depth_message(header, np.nan_to_num(points[..., 2])))
         fixed = header_at(stamp, self.settings.fixed_frame)
         config = self.scene.config
         rows = [(r.label, r.value, r.unit) for r in truth_rows(self.scene.parameters, plane=config.contact is not None)]
@@ -164,6 +167,39 @@ class CameraNode(Node):
         """End the film and the worker; whether they ended."""
         self.ended.set()
         return self.worker.stop(2.0)
+
+
+def without_axial_noise(scene: Scene) -> Scene:
+    """The scene with the part of its cameras' noise left out that is drawn anew each time a frame is sent."""
+    observe = scene.config.observe
+    if observe is None or observe.noise.kind != "depth_camera":
+        return scene
+    noise = replace(observe.noise, axial_floor_m=0.0, axial_per_m=0.0)
+    return replace(scene, config=replace(scene.config, observe=replace(observe, noise=noise)))
+
+
+class AxialNoise:
+    """Depth noise, drawn afresh for every frame: a film that is shown again must not show the same noise again.
+
+    A field of numbers is drawn once; each frame looks at it from another corner.
+    """
+
+    def __init__(self, scene: Scene, shape: tuple[int, int]) -> None:
+        observe = scene.config.observe
+        self.config = observe.noise if observe is not None and observe.noise.kind == "depth_camera" else None
+        self.rng = np.random.default_rng(0 if observe is None else observe.seed + 1)
+        self.shape = shape
+        self.field = self.rng.standard_normal((shape[0] + 191, shape[1] + 193), dtype=np.float32)
+
+    def on(self, points_m: np.ndarray) -> np.ndarray:
+        """Points (h, w, 3) [m] moved along their rays."""
+        if self.config is None:
+            return points_m
+        i, j = self.rng.integers(191), self.rng.integers(193)
+        z = points_m[..., 2]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (self.config.axial_floor_m / z + self.config.axial_per_m * z).astype(np.float32)
+        return points_m * (1 + share * self.field[i : i + self.shape[0], j : j + self.shape[1]])[..., None]
 
 
 def publish_static_transform(node: Node, pose: Any, settings: CameraSettings) -> Any:

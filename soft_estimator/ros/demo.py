@@ -19,15 +19,17 @@ import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.commands.simulate import read_scene
+from soft_estimator.evaluation.estimate_setup import displacements
 from soft_estimator.evaluation.motion_pictures import Frame, draw_animation
 from soft_estimator.evaluation.scene import Scene, build_scene
 from soft_estimator.evaluation.strain import equivalent_strain
 from soft_estimator.live.bands import BandView
-from soft_estimator.live.metrics import latency_summary
+from soft_estimator.live.metrics import SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.rendering import scene_cameras, scene_lasting, times_from_start, watch_scene
 from soft_estimator.live.replay_config import finder_for
 from soft_estimator.perception.cloud import cloud_from_points
+from soft_estimator.physics.step import Simulation
 from soft_estimator.report import write_report
 
 _START_LIMIT_S = 120.0  # from the start of the processes to the first frame
@@ -195,7 +197,7 @@ def _write(watcher: Any, scene: Scene, out: Path, bag: Path) -> DemoResult:
         "scene": scene.config.name,
         "counts": watcher.counts,
         "parameters": {label: track.summary(first_s) for label, track in watcher.tracks.tracks.items()},
-        "surface": watcher.surface.summary(),
+        "surface": _surface_errors(watcher, scene),
         "latency_camera_to_estimate": latency_summary(watcher.latency_s),
     }
     files = {name: out / name for name in ("report.html", "metrics.json", "animation.gif")}
@@ -209,6 +211,19 @@ def _write(watcher: Any, scene: Scene, out: Path, bag: Path) -> DemoResult:
     )
     write_report(files["report.html"], content)
     return DemoResult({**files, "bag": bag, "graph.log": out / "graph.log"}, metrics)
+
+
+def _surface_errors(watcher: Any, scene: Scene) -> dict[str, Any] | None:
+    """The estimated surfaces against the true ones, which are simulated here once more."""
+    seen = sorted(watcher.seen_states, key=lambda item: item[0])
+    errors = SurfaceErrors(scene.body.grid.spacing_m)
+    simulation = Simulation(scene.model, scene.parameters, choose_backend("cpu"))
+    times = sorted({time_s for time_s, _ in seen})
+    truth = dict(zip(times, displacements(simulation, times)))
+    for k, (time_s, u) in enumerate(seen):
+        errors.add_truth(float(k), scene.body.surface_positions_m(truth[time_s])[scene.body.surface.faces])
+        errors.add_estimate(float(k), scene.body.surface_positions_m(u))
+    return errors.summary()
 
 
 def _animate(path: Path, watcher: Any, scene: Scene) -> None:

@@ -13,7 +13,6 @@ from rclpy.node import Node
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import Image, PointCloud2
 from std_msgs.msg import Float64MultiArray
-from visualization_msgs.msg import Marker
 
 from soft_estimator.estimation.field import carry_field
 from soft_estimator.estimation.live import LiveEstimate
@@ -22,12 +21,11 @@ from soft_estimator.estimation.uncertainty import Estimate
 from soft_estimator.evaluation.scene import Scene
 from soft_estimator.live.bag_writing import BagWriter
 from soft_estimator.live.ground_truth import TRUTH_TOPIC, truth_rows
-from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors
+from soft_estimator.live.metrics import ParameterTracks
 from soft_estimator.live.record import FIXED_FRAME
 from soft_estimator.live.rendering import scene_cameras
 from soft_estimator.report.of_live import LiveHistory
 from soft_estimator.ros.conversions import depth_of, object_from_message, seconds_of
-from soft_estimator.ros.drawings import vertices_of
 from soft_estimator.ros.reports import state_of, values_in
 
 _REMEMBERED = 200  # messages that wait for their counterpart of the same stamp
@@ -39,8 +37,8 @@ class DemoWatcher(Node):
     """Listens to the whole graph.
 
     Attributes:
-        history: for the report. tracks, surface: metrics against the truth. newest: the last estimate; recent: the
-            last ones.
+        history: for the report. tracks: metrics against the truth. newest: the last estimate; recent: the last ones.
+        seen_states: (time in the scene [s], estimated displacement (N, 3) [m]), to compare with the truth afterwards.
         counts: messages by topic. first_frame_s: when the first frame came, on the monotonic clock.
     """
 
@@ -48,7 +46,8 @@ class DemoWatcher(Node):
         super().__init__("demo_watcher")
         self.scene, self.field = scene, carry_field(scene.body)
         self.history = LiveHistory(scene)
-        self.tracks, self.surface = ParameterTracks(), SurfaceErrors(scene.body.grid.spacing_m)
+        self.tracks = ParameterTracks()
+        self.seen_states: deque[tuple[float, np.ndarray]] = deque(maxlen=_REMEMBERED)
         self.newest: LiveEstimate | None = None
         self.recent: deque[LiveEstimate] = deque(maxlen=_REMEMBERED)
         self.counts = {"frames": 0, "object_points": 0, "estimates": 0}
@@ -56,7 +55,7 @@ class DemoWatcher(Node):
         self.first_frame_s: float | None = None
         self._points: deque[tuple[float, np.ndarray, np.ndarray]] = deque(maxlen=_REMEMBERED)
         self._said: deque[tuple[float, dict[str, dict[str, str]]]] = deque(maxlen=_REMEMBERED)
-        self._arrived: dict[float, float] = {}
+        self._sent: dict[float, tuple[float, float | None]] = {}  # stamp → when it came, time in the scene
         self._bag, self._left = BagWriter(bag), recorded_frames
         self._bag.__enter__()
         self._camera = scene_cameras(scene.config)[0]
@@ -65,7 +64,6 @@ class DemoWatcher(Node):
 
     def _listen(self) -> None:
         self.create_subscription(DiagnosticArray, TRUTH_TOPIC, self._on_truth, 10)
-        self.create_subscription(Marker, f"{TRUTH_TOPIC}/mesh", self._on_truth_mesh, 10)
         self.create_subscription(PointCloud2, "object_points", self._on_points, _SENSOR)
         self.create_subscription(DiagnosticArray, "estimate", self._on_estimate, _LATCHED)
         self.create_subscription(Float64MultiArray, "estimate_state", self._on_state, _LATCHED)
@@ -76,12 +74,10 @@ class DemoWatcher(Node):
             self.first_frame_s = monotonic()
         self.counts["frames"] += 1
         stamp_s = seconds_of(message.header.stamp)
-        self._arrived[stamp_s] = monotonic()
-        if len(self._arrived) > 10 * _REMEMBERED:
-            del self._arrived[next(iter(self._arrived))]
-
-    def _on_truth_mesh(self, message: Marker) -> None:
-        self.surface.add_truth(seconds_of(message.header.stamp), vertices_of(message).reshape(-1, 3, 3))
+        time_s = next((float(row["time_s"]) for row in values_in(message).values() if "time_s" in row), None)
+        self._sent[stamp_s] = (monotonic(), time_s)
+        if len(self._sent) > 10 * _REMEMBERED:
+            del self._sent[next(iter(self._sent))]
 
     def _on_points(self, message: PointCloud2) -> None:
         self.counts["object_points"] += 1
@@ -143,13 +139,15 @@ class DemoWatcher(Node):
             notes=tuple(n for n in window.get("notes", "").split("; ") if n),
         )
         self.counts["estimates"] += 1
-        if stamp_s in self._arrived:
-            self.latency_s.append(monotonic() - self._arrived[stamp_s])
+        came_s, time_s = self._sent.get(stamp_s, (None, None))
+        if came_s is not None:
+            self.latency_s.append(monotonic() - came_s)
         self.newest = estimate
         self.recent.append(estimate)
         self.history.add(estimate)
         self.tracks.add(estimate)
-        self.surface.add_estimate(stamp_s, self.scene.body.surface_positions_m(u))
+        if time_s is not None:
+            self.seen_states.append((time_s, u))
 
     def close(self) -> None:
         """Finish the bag."""

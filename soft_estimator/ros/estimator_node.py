@@ -27,6 +27,7 @@ from soft_estimator.ros.parameters import NodeParameters
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import EstimatorSettings, FrameSettings, SceneSettings
+from soft_estimator.ros.stretches import Stretches
 from soft_estimator.ros.worker import Worker
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -50,6 +51,7 @@ class EstimatorNode(LifecycleNode):
         self.window: SlidingWindow | None = None
         self.plane: tuple[np.ndarray, float] | None = None
         self.active = False
+        self.stretches = Stretches(self.settings.queue_frames, self.window_config.jump_s, self.settings.patience_s)
         self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
         self.create_subscription(PoseStamped, "support_plane", self._on_plane, 10)
         serve(self)
@@ -65,7 +67,7 @@ class EstimatorNode(LifecycleNode):
         except (ValueError, OSError) as error:
             self.health.error("scene", str(error))
             return FAILURE
-        self.worker = Worker(self._work, self._failed, self.settings.queue_frames, "estimator")
+        self.worker = Worker(self._work, self._failed, 2 * self.settings.queue_frames, "estimator")
         self.worker.ask(self._build)
         return SUCCESS
 
@@ -110,8 +112,19 @@ class EstimatorNode(LifecycleNode):
 
     def _on_points(self, message: PointCloud2) -> None:
         self.health.count("frames")
-        if self.active and self.worker is not None:
+        if not self.active or self.worker is None:
+            return
+        stamp_s = seconds_of(message.header.stamp)
+        enters, left_out = self.stretches.admit(stamp_s, self.worker.waiting)
+        if left_out:
+            self.worker.ask(lambda: self._skip(left_out))
+        if enters:
             self.worker.put(message)
+
+    def _skip(self, left_out: int) -> None:
+        """Begin anew after frames that there was no time for."""
+        if self.window is not None:
+            self.window.skip_ahead(left_out)
 
     def _work(self, message: PointCloud2) -> None:
         if self.window is None or self.scene is None:

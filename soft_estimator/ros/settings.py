@@ -59,11 +59,13 @@ class EstimatorSettings(Section):
 
     autostart: bool = setting(True, doc="configure and activate without being asked")
     queue_frames: int = quantity(
-        60,
-        low=2,
-        high=1000,
-        doc="newest frames that wait while others are worked on; who is slower than the camera works on so many in a "
-        "row, and leaves out what came between",
+        40, low=1, high=1000, doc="frames that may wait; when more do, none is taken in until the next stretch begins"
+    )
+    patience_s: float = quantity(
+        3.0,
+        unit="s",
+        low=0,
+        doc="time that a new stretch (a gap in time) is waited for then, before any frame begins one",
     )
     save_to: str = setting("out", doc="folder in which ~/save writes estimate_*.json")
     use_support_plane: bool = setting(
