@@ -71,6 +71,7 @@ setup(
         # The launch_testing plugin of a ROS install breaks pytest 9.
         "test": ["pytest>=8,<9", "hypothesis>=6.100,<7", "ruff>=0.6,<1", "mypy>=1.11,<3", "scikit-image>=0.22,<1"],
         "ros": ROS_REQUIREMENTS,
+        "dask": ["distributed>=2024.1"],  # fleets of bags
         "viewer": ["viser>=1.1,<2"],
         "browser": ["selenium>=4.20,<5"],  # tests in a real Chromium
         "cuda12": ["cupy-cuda12x>=13,<15"],

@@ -62,6 +62,13 @@ class WindowConfig(Section):
         doc="how far the seen surface may lie outside or inside the body's model as a whole: the camera's habit, the "
         "shape's own error",
     )
+    model_std: float = quantity(
+        0.01,
+        low=0,
+        high=1,
+        doc="relative standard deviation that is added to what is said of stiffness, damping and density: the grid and "
+        "the linear material are not the body, whatever the number of frames",
+    )
     plane_std_m: float = quantity(
         0.0005,
         unit="m",

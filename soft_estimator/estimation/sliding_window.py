@@ -329,7 +329,7 @@ class SlidingWindow:
             self._material,
             answer.z[:count],
             answer.information[:count, :count],
-            answer.covariance[:count, :count],
+            answer.covariance[:count, :count] + np.diag(self._model_variance()),
             answer.touched,
         )
         self.last = LiveEstimate(
@@ -350,6 +350,13 @@ class SlidingWindow:
             notes=notes,
         )
         return self.last
+
+    def _model_variance(self) -> np.ndarray:
+        """Variance of the variables that no number of frames takes away: the model is not the body, (P,)."""
+        c = self.config
+        std = {"log": c.model_std, "logit": c.model_std}
+        kinds = self._material.variables
+        return np.array([std.get(v.transform, c.surface_std_m if v.unit == "m" else 0.0) ** 2 for v in kinds])
 
     def _watch_fit(self, answer: Answer, off: np.ndarray) -> tuple[str, ...]:
         """Notice when the body no longer moves as the model does, and go back to what was known before that."""

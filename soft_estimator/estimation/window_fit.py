@@ -37,9 +37,11 @@ HOLDS_WITHIN = {
     "gravity_m_s2": 0.1,
 }
 _HOLDS_LOG = 0.02  # for the logarithms of the others
+# ... and in standard deviations: the changes are a little stale, and so is the part of a step that is not simulated.
+_HOLDS_SIGMAS = 0.5
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
-_CHANGES_HOLD = 8.0
+_CHANGES_HOLD = 4.0
 _LONGEST_STEP = 1.0
 
 
@@ -163,8 +165,8 @@ class WindowFit:
         """
         self._look_at_noise()
         for _ in range(iterations):
-            step, predicted = self._step(self._damping)
-            if self._holds(step):
+            step, predicted, std = self._step(self._damping)
+            if self._holds(step, std):
                 return
             if not in_time(self.seconds_per_step * self.trajectory.steps):
                 return
@@ -191,7 +193,7 @@ class WindowFit:
 
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
-        step, _ = self._step(self._damping if self._damping > 1e-2 else 0.0)
+        step, _, _ = self._step(self._damping if self._damping > 1e-2 else 0.0)
         at = self._evaluation(step)
         data, _ = self._data(at)
         return Answer(
@@ -285,8 +287,8 @@ class WindowFit:
         total = sum(float(self.loss.value(e.residual / self.scale).sum()) for e in explained)
         return total + self.knowledge.cost(z)
 
-    def _step(self, damping: float) -> tuple[np.ndarray, float]:
-        """The damped Gauss-Newton step and the fall of the cost it predicts."""
+    def _step(self, damping: float) -> tuple[np.ndarray, float, np.ndarray]:
+        """The damped Gauss-Newton step, the fall of the cost it predicts, and the variables' standard deviations."""
         at = self._evaluation()
         weighted = at.jacobian * at.weight[:, None]
         hessian = at.jacobian.T @ weighted + self.knowledge.information
@@ -295,10 +297,14 @@ class WindowFit:
         inner = hessian / np.outer(scale, scale) + damping * np.eye(len(scale))
         step = -np.linalg.solve(inner, gradient / scale) / scale
         step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), 1e-300))
-        return step, float(-(gradient @ step) - 0.5 * step @ hessian @ step)
+        std = np.sqrt(np.maximum(np.diag(inverse_of(hessian)), 0.0))
+        return step, float(-(gradient @ step) - 0.5 * step @ hessian @ step), std
 
-    def _holds(self, step: np.ndarray) -> bool:
-        limits = [*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.variables.variables), np.inf]
+    def _holds(self, step: np.ndarray, std: np.ndarray | None = None) -> bool:
+        """Whether the linearisation holds over a step; with `std` (P,), also to a small part of what is known."""
+        limits = np.array([*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.variables.variables), np.inf])
+        if std is not None:
+            limits = np.minimum(limits, np.maximum(_HOLDS_SIGMAS * std, 0.02 * limits))
         return bool((np.abs(step) <= limits).all())
 
 
