@@ -45,6 +45,7 @@ ROOMS = [
     (re.compile(r"numba|llvmlite"), "backends/cpu"),
     (re.compile(r"open3d"), "perception"),
     (re.compile(r"viser"), "viewer"),
+    (re.compile(r"plotly"), "report"),
     (re.compile(r"dask|distributed"), "live"),
 ]
 

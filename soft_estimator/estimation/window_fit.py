@@ -38,7 +38,7 @@ HOLDS_WITHIN = {
 }
 _HOLDS_LOG = 0.02  # for the logarithms of the others
 # ... and in standard deviations: the changes are a little stale, and so is the part of a step that is not simulated.
-_HOLDS_SIGMAS = 0.5
+_HOLDS_SIGMAS = 1.0
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
@@ -304,7 +304,7 @@ class WindowFit:
         """Whether the linearisation holds over a step; with `std` (P,), also to a small part of what is known."""
         limits = np.array([*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.variables.variables), np.inf])
         if std is not None:
-            limits = np.minimum(limits, np.maximum(_HOLDS_SIGMAS * std, 0.02 * limits))
+            limits = np.minimum(limits, np.maximum(_HOLDS_SIGMAS * std, 0.2 * limits))
         return bool((np.abs(step) <= limits).all())
 
 
