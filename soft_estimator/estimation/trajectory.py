@@ -17,6 +17,7 @@ from soft_estimator.physics.fused_tangent import Changes
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import StateTangent, Tangent
 
@@ -115,6 +116,8 @@ class Trajectory:
         self.simulation = Simulation(model, parameters, backend)
         self.before = self.after = start
         self.steps = 0
+        self.calmed = 0  # parts of steps that backward Euler had to take
+        self.most_calmed: float = np.inf
         if directions is None:
             self.tangent: Tangent | None = None
             self.before = self.after = Corner(start.state, [])
@@ -144,6 +147,9 @@ class Trajectory:
     def _step(self, corner: Corner) -> Corner:
         state, _, linearisation = self.simulation.step_keeping(corner.state)
         self.steps += 1
+        self.calmed += int(state.calmed)
+        if self.calmed > self.most_calmed:
+            raise SolverError("the motion is too violent for its steps; use a smaller step_s")
         if self.tangent is None:
             return Corner(state, [])
         changes, _ = self.tangent.step(corner.state, state, linearisation, list(corner.changes))

@@ -37,12 +37,11 @@ HOLDS_WITHIN = {
     "gravity_m_s2": 0.1,
 }
 _HOLDS_LOG = 0.02  # for the logarithms of the others
-# ... and in standard deviations: the changes are a little stale, and so is the part of a step that is not simulated.
-_HOLDS_SIGMAS = 1.0
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
 _LONGEST_STEP = 1.0
+_MORE_CALMED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +89,7 @@ class WindowFit:
         self._damping = 1e-3
         self.seconds_per_step = 0.0
         self.simulations = 0  # of the whole window
+        self._calmed = 0  # parts of steps that the motion at hand took with backward Euler
         self.trajectory, _ = self._run(self.z)
         self._changes_at = self.z  # where the changes were last worked out
 
@@ -126,7 +126,11 @@ class WindowFit:
         clock = perf_counter()
         wanted = directions if with_changes else None
         trajectory = trajectory_from(self.model, parameters, wanted, corner, self.backend, self.field)
+        if self.explained:
+            # A trial that is far more violent than the motion at hand is not worth its many small steps.
+            trajectory.most_calmed = self._calmed + _MORE_CALMED
         explained = [_raised(trajectory.through(e.frame), z[-1]) for e in self.explained]
+        self._ran_calmed = trajectory.calmed
         if not with_changes:
             explained = [old.moved_to(new) for old, new in zip(self.explained, explained)]
             trajectory = self._continued(z, explained[-1], trajectory.steps)
@@ -144,7 +148,9 @@ class WindowFit:
     def add(self, frame: ObservedFrame) -> None:
         """Go on to a new frame."""
         self._damping = min(self._damping, 0.1)  # what a frame before could not do, this one may
+        before = self.trajectory.calmed
         self.explained.append(_raised(self.trajectory.through(frame), self.z[-1]))
+        self._calmed += self.trajectory.calmed - before
         self.touched = self.touched or touches(self.variables, self.explained[-1].jacobian)
 
     def set_motion(self, velocity_m_s: np.ndarray) -> None:
@@ -165,8 +171,8 @@ class WindowFit:
         """
         self._look_at_noise()
         for _ in range(iterations):
-            step, predicted, std = self._step(self._damping)
-            if self._holds(step, std):
+            step, predicted = self._step(self._damping)
+            if self._holds(step):
                 return
             if not in_time(self.seconds_per_step * self.trajectory.steps):
                 return
@@ -188,12 +194,13 @@ class WindowFit:
             self._damping = max(self._damping / (10 if fall > 0.25 * predicted else 2), 1e-9)
             self.z = self.z + step
             self.trajectory, self.explained = trajectory, explained
+            self._calmed = self._ran_calmed
             self._changes_at = self.z if stale else self._changes_at
             self._look_at_noise()
 
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
-        step, _, _ = self._step(self._damping if self._damping > 1e-2 else 0.0)
+        step, _ = self._step(self._damping if self._damping > 1e-2 else 0.0)
         at = self._evaluation(step)
         data, _ = self._data(at)
         return Answer(
@@ -287,8 +294,8 @@ class WindowFit:
         total = sum(float(self.loss.value(e.residual / self.scale).sum()) for e in explained)
         return total + self.knowledge.cost(z)
 
-    def _step(self, damping: float) -> tuple[np.ndarray, float, np.ndarray]:
-        """The damped Gauss-Newton step, the fall of the cost it predicts, and the variables' standard deviations."""
+    def _step(self, damping: float) -> tuple[np.ndarray, float]:
+        """The damped Gauss-Newton step and the fall of the cost it predicts."""
         at = self._evaluation()
         weighted = at.jacobian * at.weight[:, None]
         hessian = at.jacobian.T @ weighted + self.knowledge.information
@@ -297,14 +304,11 @@ class WindowFit:
         inner = hessian / np.outer(scale, scale) + damping * np.eye(len(scale))
         step = -np.linalg.solve(inner, gradient / scale) / scale
         step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), 1e-300))
-        std = np.sqrt(np.maximum(np.diag(inverse_of(hessian)), 0.0))
-        return step, float(-(gradient @ step) - 0.5 * step @ hessian @ step), std
+        return step, float(-(gradient @ step) - 0.5 * step @ hessian @ step)
 
-    def _holds(self, step: np.ndarray, std: np.ndarray | None = None) -> bool:
-        """Whether the linearisation holds over a step; with `std` (P,), also to a small part of what is known."""
-        limits = np.array([*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.variables.variables), np.inf])
-        if std is not None:
-            limits = np.minimum(limits, np.maximum(_HOLDS_SIGMAS * std, 0.2 * limits))
+    def _holds(self, step: np.ndarray) -> bool:
+        """Whether the linearisation holds over a step."""
+        limits = [*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.variables.variables), np.inf]
         return bool((np.abs(step) <= limits).all())
 
 
