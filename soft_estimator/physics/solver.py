@@ -13,8 +13,8 @@ from soft_estimator.backends.interface import Array, Backend
 _NAMES = {0: "converged", 1: "reached the iteration limit", 2: "broke down", 3: "stalled"}
 # A stalled single-precision solve is as good as its precision allows below this residual.
 STALL_ACCEPTED = 1e-4
-# From this tolerance on, several right-hand sides are solved in single precision.
-SINGLE_FROM = 3e-4
+# From this tolerance on, several right-hand sides are tried in single precision, for at most so many iterations.
+SINGLE_FROM, SINGLE_ITERATIONS = 3e-4, 60
 
 
 class SolverError(RuntimeError):
@@ -103,16 +103,18 @@ def solve_many(backend: Backend, system: LinearSystem, b: Array, x: Array, setti
     """Solve for several right-hand sides, b and x (N, 3, B); where the joint solve fails, column by column."""
     start = x.copy()
     matrix = (system.row_start, system.column, system.blocks, system.inverse)
-    # What is asked for loosely is solved in single precision, at twice the speed.
-    real = backend.xp.float32 if settings.relative_tolerance >= SINGLE_FROM else x.dtype
-    values = [a.astype(real, copy=False) for a in (system.blocks, system.inverse, b, x, system.free)]
-    iterations, residual, status = backend.conjugate_gradient_many(
-        *matrix[:2], *values, settings.relative_tolerance, settings.max_iterations
-    )
-    if status == 0:
-        if values[3] is not x:
-            x[...] = values[3]
-        return SolveReport(int(iterations), float(residual))
+    # What is asked for loosely is tried in single precision first, at twice the speed.
+    single = settings.relative_tolerance >= SINGLE_FROM and x.dtype != backend.xp.float32
+    for real in (backend.xp.float32, x.dtype) if single else (x.dtype,):
+        values = [a.astype(real, copy=False) for a in (system.blocks, system.inverse, b, x, system.free)]
+        limit = settings.max_iterations if real == x.dtype else min(SINGLE_ITERATIONS, settings.max_iterations)
+        iterations, residual, status = backend.conjugate_gradient_many(
+            *matrix[:2], *values, settings.relative_tolerance, limit
+        )
+        if status == 0:
+            if values[3] is not x:
+                x[...] = values[3]
+            return SolveReport(int(iterations), float(residual))
     reports = []
     for j in range(b.shape[2]):
         column = backend.xp.ascontiguousarray(start[:, :, j])
