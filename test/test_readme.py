@@ -84,7 +84,7 @@ def test_live_graph_starts(line: str, place: Path) -> None:
 def test_viewer_serves(place: Path) -> None:
     pytest.importorskip("viser")
     pytest.importorskip("rclpy")
-    command = [sys.executable, "-m", "soft_estimator", "view", "--port", "8765"]
+    command = [sys.executable, "-m", "soft_estimator", "view", "--topics", "--port", "8765"]
     environment = {**os.environ, "ROS_DOMAIN_ID": str(1 + os.getpid() % 100), "ROS_LOG_DIR": str(place)}
     process = subprocess.Popen(command, cwd=place, env=environment, start_new_session=True)
     try:

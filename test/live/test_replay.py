@@ -31,6 +31,18 @@ def replayed(bag: Path, config: ReplayConfig) -> ReplayResult:
     return replay_bag(bag, config, Path(), backend="cpu")
 
 
+@pytest.fixture(scope="module")
+def elsewhere(bag: Path, config: ReplayConfig) -> dict[str, bytes]:
+    """The files of a replay in a process of its own.
+
+    Two processes that load the compiled loops agree to the bit. The one that compiles them may not: what it inlines
+    depends on what it has compiled before, and this process may be that one.
+    """
+    (outcome,) = run_in_processes([job("reference", bag, config)], threads=2)
+    assert outcome.error == ""
+    return outcome.files
+
+
 def job(name: str, bag: Path, config: ReplayConfig) -> ReplayJob:
     return ReplayJob(name, str(bag), config, ".", backend="cpu")
 
@@ -59,17 +71,17 @@ def test_surface_and_held_out_frames(replayed: ReplayResult) -> None:
     assert 0 < ahead["rms_m"] < 0.0005 and ahead["rms_voxels"] == pytest.approx(ahead["rms_m"] / 0.014)
 
 
-def test_the_same_bytes_in_another_process(replayed: ReplayResult, bag: Path, config: ReplayConfig) -> None:
-    """One thread there, as many as there are here; `test_the_command` runs it with two."""
-    here = result_files(replayed)
+def test_the_same_bytes_in_another_process(
+    replayed: ReplayResult, elsewhere: dict[str, bytes], bag: Path, config: ReplayConfig
+) -> None:
+    """One thread there, two elsewhere."""
     (there,) = run_in_processes([job("one", bag, config)], threads=1)
-    assert there.error == "" and there.files[ESTIMATES] == here[ESTIMATES]
-    assert here[ESTIMATES].count(b"\n") == len(replayed.rows) + 1
-    assert {**there.metrics, "timing": 0} == {**replayed.metrics, "timing": 0}  # only times differ
+    assert there.error == "" and there.files[ESTIMATES] == elsewhere[ESTIMATES]
+    assert elsewhere[ESTIMATES].count(b"\n") == len(replayed.rows) + 1
 
 
 def test_a_dask_cluster_gives_the_same_and_survives_a_bad_bag(
-    replayed: ReplayResult, bag: Path, config: ReplayConfig, tmp_path: Path
+    elsewhere: dict[str, bytes], bag: Path, config: ReplayConfig, tmp_path: Path
 ) -> None:
     pytest.importorskip("distributed")
     broken = tmp_path / "broken.mcap"
@@ -77,7 +89,7 @@ def test_a_dask_cluster_gives_the_same_and_survives_a_bad_bag(
     told: list[tuple[int, float]] = []
     jobs = [job("broken", broken, config), job("good", bag, config)]
     bad, good = run_on_dask(jobs, workers=1, threads=1, tell=lambda number, part: told.append((number, part)))
-    assert good.error == "" and good.files[ESTIMATES] == result_files(replayed)[ESTIMATES]
+    assert good.error == "" and good.files[ESTIMATES] == elsewhere[ESTIMATES]
     assert "cut short" in bad.error and bad.metrics is None
     assert sorted(told) == [(0, 1.0), (1, 1.0)]
 
@@ -143,7 +155,9 @@ def test_one_table_over_several_bags(replayed: ReplayResult) -> None:
     assert "youngs_modulus_pa" in table[0] and table[1].startswith("good  tracking") and "it is cut short" in table[2]
 
 
-def test_the_command(bag: Path, replayed: ReplayResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    bag: Path, elsewhere: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scene, out = write_scene(tmp_path), tmp_path / "out"
     broken = tmp_path / "broken.mcap"
     broken.write_bytes(storage_files(bag)[0].read_bytes()[:10000])
@@ -159,7 +173,7 @@ def test_the_command(bag: Path, replayed: ReplayResult, tmp_path: Path, capsys: 
     assert load_replay(yaml.safe_load((out / "ball/replay.yaml").read_text()), out)[0].hold_out == 0
     # Two threads, and nothing held out: frames are kept from the prediction only, so the table is the same.
     assert good["held_out_rms_m"] is None
-    assert (out / "ball" / ESTIMATES).read_bytes() == result_files(replayed)[ESTIMATES]
+    assert (out / "ball" / ESTIMATES).read_bytes() == elsewhere[ESTIMATES]
 
 
 @pytest.mark.parametrize(
