@@ -61,6 +61,7 @@ class FusedTrajectory(Trajectory):
             return
         self.steps += count
         states, _ = self.fused.roll(self.after.state, count)
+        self.count_calmed(states[1:])  # the first is where the roll began
         changes = [[] for _ in states]
         if self.columns is not None:
             changes = self.columns.through(states, self.after.changes)  # type: ignore[arg-type]

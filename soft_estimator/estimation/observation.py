@@ -18,6 +18,9 @@ LEAST_SLOPE = 0.3
 _LINE_STEPS = 12  # of Newton's method along a ray; three are the rule
 _REACH = 2.5  # cells: how far from the surface lines are followed
 
+# Of noise along a ray that meets a round body anywhere, the mean of ½ sin²θ over what the camera sees.
+RAY_CURVATURE_SHARE = 0.25
+
 
 @dataclass(frozen=True)
 class ObservedFrame:

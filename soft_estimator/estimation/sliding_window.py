@@ -15,7 +15,7 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.arrival import POSE, Knowledge, inverse_of
 from soft_estimator.estimation.field import CarriedField, carry_field
 from soft_estimator.estimation.live import Counters, LiveEstimate
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE, ObservedFrame
 from soft_estimator.estimation.robust import RobustLoss
 from soft_estimator.estimation.uncertainty import describe
 from soft_estimator.estimation.variables import Variables, make_variables
@@ -25,7 +25,6 @@ from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 
 LEAST_POINTS = 20  # a frame with fewer says too little of a body
-RAY_CURVATURE_SHARE = 0.25  # part of the curvature that noise along the view sees, averaged over a convex body
 _OUT_OF_ORDER_S = 0.2  # a stamp that goes back by less is a straggler, by more a jump
 _START_GAP_S = 0.15  # a stretch begins with frames at most this far apart: they must tell how the body moves
 _MISFIT_SCALE = 4.0  # residuals this many times the usual ones are not the model's motion any more

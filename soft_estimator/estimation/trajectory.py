@@ -103,6 +103,9 @@ class Trajectory:
             the motion is run without its changes, several times faster.
     """
 
+    calmed: int = 0  # parts of steps that backward Euler had to take
+    most_calmed: float = np.inf
+
     def __init__(
         self,
         model: Model,
@@ -116,8 +119,6 @@ class Trajectory:
         self.simulation = Simulation(model, parameters, backend)
         self.before = self.after = start
         self.steps = 0
-        self.calmed = 0  # parts of steps that backward Euler had to take
-        self.most_calmed: float = np.inf
         if directions is None:
             self.tangent: Tangent | None = None
             self.before = self.after = Corner(start.state, [])
@@ -144,12 +145,16 @@ class Trajectory:
         rows = np.stack(columns, axis=1) / frame.std_m[:, None] if columns else np.zeros((len(frame.std_m), 0))
         return Explained(frame, seen.value_m / frame.std_m, rows, a, b, share)
 
+    def count_calmed(self, states: list[State]) -> None:
+        """Note what the steps to these states took, and give up where it is too much."""
+        self.calmed += sum(int(state.calmed) for state in states)
+        if self.calmed > self.most_calmed:
+            raise SolverError("the motion is too violent for its steps; use a smaller step_s")
+
     def _step(self, corner: Corner) -> Corner:
         state, _, linearisation = self.simulation.step_keeping(corner.state)
         self.steps += 1
-        self.calmed += int(state.calmed)
-        if self.calmed > self.most_calmed:
-            raise SolverError("the motion is too violent for its steps; use a smaller step_s")
+        self.count_calmed([state])
         if self.tangent is None:
             return Corner(state, [])
         changes, _ = self.tangent.step(corner.state, state, linearisation, list(corner.changes))

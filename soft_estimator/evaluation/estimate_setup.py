@@ -11,9 +11,10 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_estimation import PARAMETERS, EstimateConfig, NoiseConfig, ObserveConfig
 from soft_estimator.estimation.field import CarriedField
+from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE
 from soft_estimator.estimation.variables import KINDS, Variables, make_variables
 from soft_estimator.evaluation.camera import DepthNoise, PinholeCamera, ring_of_cameras
-from soft_estimator.evaluation.frames import RAY_CURVATURE_SHARE, FrameSet, NoiseOf, SetAside
+from soft_estimator.evaluation.frames import FrameSet, NoiseOf, SetAside
 from soft_estimator.evaluation.observing import camera_frame
 from soft_estimator.evaluation.scene import Scene
 from soft_estimator.physics.parameters import Parameters

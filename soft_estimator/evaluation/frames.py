@@ -15,12 +15,10 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial import cKDTree
 
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE, ObservedFrame
 from soft_estimator.geometry.point_files import read_point_file
 
 STAMPS = "stamps.csv"
-# Of noise along a ray that meets a round body anywhere, the mean of ½ sin²θ over what the camera sees.
-RAY_CURVATURE_SHARE = 0.25
 
 # Deviation (n,) [m] and curvature share (n,) of points (n, 3) [m] whose file does not say.
 NoiseOf = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
