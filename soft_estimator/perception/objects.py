@@ -7,12 +7,13 @@ from enum import IntEnum
 
 import numpy as np
 
-from soft_estimator.backends.cpu.cloud import find_flying, sort_out, split_by_plane, thin_to_voxels
-from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels, join_split
+from soft_estimator.backends.cpu.cloud import find_flying, sort_out, split_by_plane
+from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels
 from soft_estimator.backends.cpu.flying import regain_steep
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.plane import NoPlane, PlaneFit, fit_support_plane
 from soft_estimator.perception.settings import ColourSettings, FinderSettings
+from soft_estimator.perception.thinning import thinned_along_view
 from soft_estimator.perception.track import Track, choose_pieces, specks_beside
 
 
@@ -118,7 +119,7 @@ class ObjectFinder:
         beside = specks_beside(points, label, choice, self.settings.least_friends + 2, self.settings.track.speck_gap_m)
         chosen = np.concatenate([choice.chosen, beside])
         why[chosen] = Why.KEPT
-        thinned, spread, voxel = self._thinned(points[chosen], std[chosen])
+        thinned, spread, voxel = thinned_along_view(cloud, points[chosen], std[chosen], self.settings)
         result = (thinned, spread, voxel, self.plane, why.reshape(shape), len(chosen))
         return ObjectPoints(*result, (*notes, *choice.notes))
 
@@ -164,22 +165,6 @@ class ObjectFinder:
         )
         label[used] = found
         return label, pieces
-
-    def _thinned(self, points: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """At most point_budget points, means over voxels, with the std of a mean."""
-        s = self.settings
-        if len(points) <= s.point_budget:
-            return points.copy(), std.copy(), 0.0
-        low, voxel = points.min(axis=0), s.least_voxel_m
-        table = _table_size(len(points))
-        while True:
-            mean, spread, count = thin_to_voxels(points, std, low, voxel, table)
-            mean, spread, count = join_split(mean, spread, count, low, voxel, _table_size(len(mean)))
-            if len(mean) <= s.point_budget:
-                break
-            # a surface fills voxels as 1/h²; a little more, so that the next try fits
-            voxel *= max(1.02, 1.01 * float(np.sqrt(len(mean) / s.point_budget)))
-        return mean, spread * np.sqrt(s.noise.shared_px / np.maximum(count, s.noise.shared_px)), voxel
 
     def _nothing_left(self, why: np.ndarray, size: int) -> str:
         if size == 0:
