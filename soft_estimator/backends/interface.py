@@ -52,6 +52,12 @@ class Backend(Protocol):
     def spread_along(self, normal: Array, value: Array, *points: Any) -> None:
         """out [N, 3] += normal · point values [P], shared between the nodes of each point's cell."""
 
+    def columns_at_points(self, nodal: Array, nodes: Array, weight: Array, out: Array) -> None:
+        """out [P, columns]: nodal numbers [N, columns] at the contact points."""
+
+    def spread_columns(self, value: Array, node_cells: Array, point_start: Array, weight: Array, out: Array) -> None:
+        """out [N, columns] += point values [P, columns], shared between the nodes of each point's cell."""
+
     def add_contact_blocks(self, normal: Array, value: Array, *points: Any) -> None:
         """Blocks += value · weight_p weight_q n nᵀ for every two corners of each point's cell."""
 

@@ -31,7 +31,7 @@ class FusedTrajectory(Trajectory):
         self.shop = workshop_for(model, parameters, backend, field)
         self.fused = self.simulation = self.shop.simulation(parameters)
         self.tangent, self.columns = None, None
-        changes = start.changes if directions is not None else []
+        changes = start.changes if directions is not None else None
         if directions is not None and not isinstance(changes, Changes):
             changes = Changes.stacked(changes, backend)
         self.before = self.after = Corner(start.state, changes)
@@ -49,8 +49,8 @@ class FusedTrajectory(Trajectory):
         u = (1 - share) * a.state.u.astype(np.float64) + share * b.state.u
         view.owner = self
         residual = view.measure(u[None]) * view.scale
-        rows = backend.xp.empty((len(frame.points_m), len(b.changes)))
-        if len(b.changes):
+        rows = backend.xp.empty((len(frame.points_m), 0 if b.changes is None else len(b.changes)))
+        if b.changes is not None:
             view.change(0, a.changes.u, b.changes.u, share, rows)  # type: ignore[attr-defined]
         return Explained(frame, backend.to_host(residual), backend.to_host(rows), a, b, share)
 
@@ -62,7 +62,7 @@ class FusedTrajectory(Trajectory):
         self.steps += count
         states, _ = self.fused.roll(self.after.state, count)
         self.count_calmed(states[1:])  # the first is where the roll began
-        changes = [[] for _ in states]
+        changes: list = [None for _ in states]
         if self.columns is not None:
             changes = self.columns.through(states, self.after.changes)  # type: ignore[arg-type]
         self.before, self.after = (Corner(states[k], changes[k]) for k in (-2, -1))

@@ -72,6 +72,13 @@ class Residuals:
         """Change of the residuals (n,) for a change du (N, 3) of the nodes."""
         return -sum(np.einsum("na,na->n", direction, weights @ du) for weights, direction in self.parts)
 
+    def changes(self, du: np.ndarray) -> np.ndarray:
+        """The same for several changes du (N, 3, B) at once, (n, B)."""
+        flat, total = du.reshape(len(du), -1), 0.0
+        for weights, direction in self.parts:
+            total -= np.einsum("na,nab->nb", direction, (weights @ flat).reshape(len(direction), 3, -1))
+        return total
+
     def pull_back(self, value_bar: np.ndarray) -> np.ndarray:
         """Derivative by the nodes (N, 3), given that by the residuals (n,)."""
         return -sum(weights.T @ (direction * value_bar[:, None]) for weights, direction in self.parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
-from soft_estimator.physics.tangent import StateTangent, Tangent
+from soft_estimator.physics.tangent import ColumnChanges, Tangent
 
 # A Gauss-Newton direction needs no more digits of the Jacobian than this; the residuals themselves stay exact.
 TANGENT_TOLERANCE = 1e-3
@@ -27,36 +26,19 @@ TANGENT_TOLERANCE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Corner:
-    """A moment between two steps: the state, and its change with each variable."""
+    """A moment between two steps: the state, and its change with each variable (none: they were not asked for)."""
 
     state: State
-    changes: Sequence[StateTangent]
+    changes: ColumnChanges | Changes | None
 
     def moved(self, by: np.ndarray) -> Corner:
         """The corner with the variables moved by `by` (P,), to first order."""
-        s = self.state
-        if isinstance(self.changes, Changes):  # all of them in three products
-            step = self.changes.mixed(by[:, None])
-            return Corner(replace(s, u=s.u + step.u[0], v=s.v + step.v[0], a=s.a + step.a[0]), self.changes)
-        u, v, a = s.u.copy(), s.v.copy(), s.a.copy()
-        for amount, change in zip(by, self.changes):
-            if amount != 0.0:
-                u += float(amount) * change.u
-                v += float(amount) * change.v
-                a += float(amount) * change.a
-        return Corner(replace(s, u=u, v=v, a=a), self.changes)
+        s, step = self.state, self.changes.mixed(by[:, None])[0]
+        return Corner(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a), self.changes)
 
     def in_terms_of(self, mixing: np.ndarray) -> Corner:
         """The changes with other variables, of which the old ones are mixing (P, P) @ new ones."""
-        if isinstance(self.changes, Changes):
-            return Corner(self.state, self.changes.mixed(mixing))
-
-        def mixed(name: str, j: int) -> np.ndarray:
-            parts = [float(w) * getattr(c, name) for w, c in zip(mixing[:, j], self.changes) if w != 0.0]
-            return sum(parts[1:], parts[0]) if parts else 0.0 * getattr(self.changes[0], name)
-
-        columns = [StateTangent(mixed("u", j), mixed("v", j), mixed("a", j)) for j in range(mixing.shape[1])]
-        return Corner(self.state, columns)
+        return Corner(self.state, self.changes.mixed(mixing))
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +103,7 @@ class Trajectory:
         self.steps = 0
         if directions is None:
             self.tangent: Tangent | None = None
-            self.before = self.after = Corner(start.state, [])
+            self.before = self.after = Corner(start.state, None)
             return
         loose = copy(self.simulation)
         tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
@@ -138,11 +120,10 @@ class Trajectory:
         a, b = self.before, self.after
         u = ((1 - share) * host(a.state.u) + share * host(b.state.u)).astype(np.float64)
         seen = point_residuals(model.body, self.field, frame, u)
-        columns = [
-            seen.change(((1 - share) * host(x.u) + share * host(y.u)).astype(np.float64))
-            for x, y in zip(a.changes, b.changes)
-        ]
-        rows = np.stack(columns, axis=1) / frame.std_m[:, None] if columns else np.zeros((len(frame.std_m), 0))
+        rows = np.zeros((len(frame.std_m), 0))
+        if a.changes is not None and b.changes is not None:
+            du = ((1 - share) * host(a.changes.u) + share * host(b.changes.u)).astype(np.float64)
+            rows = seen.changes(du)[:, : len(b.changes)] / frame.std_m[:, None]
         return Explained(frame, seen.value_m / frame.std_m, rows, a, b, share)
 
     def count_calmed(self, states: list[State]) -> None:
@@ -156,8 +137,8 @@ class Trajectory:
         self.steps += 1
         self.count_calmed([state])
         if self.tangent is None:
-            return Corner(state, [])
-        changes, _ = self.tangent.step(corner.state, state, linearisation, list(corner.changes))
+            return Corner(state, None)
+        changes, _ = self.tangent.step(corner.state, state, linearisation, corner.changes)
         return Corner(state, changes)
 
 

@@ -103,18 +103,25 @@ def solve_many(backend: Backend, system: LinearSystem, b: Array, x: Array, setti
     """Solve for several right-hand sides, b and x (N, 3, B); where the joint solve fails, column by column."""
     start = x.copy()
     matrix = (system.row_start, system.column, system.blocks, system.inverse)
-    # What is asked for loosely is tried in single precision first, at twice the speed.
-    single = settings.relative_tolerance >= SINGLE_FROM and x.dtype != backend.xp.float32
-    for real in (backend.xp.float32, x.dtype) if single else (x.dtype,):
-        values = [a.astype(real, copy=False) for a in (system.blocks, system.inverse, b, x, system.free)]
-        limit = settings.max_iterations if real == x.dtype else min(SINGLE_ITERATIONS, settings.max_iterations)
+    # What is asked for loosely is tried in single precision first, at twice the speed; with right-hand sides of about
+    # one, since the smallest numbers single precision can hold make a processor several times slower.
+    if settings.relative_tolerance >= SINGLE_FROM and x.dtype != backend.xp.float32:
+        real = backend.xp.float32
+        size = abs(b).max(axis=(0, 1))
+        size = backend.xp.where(size > 0, size, 1.0)
+        values = [a.astype(real) for a in (system.blocks, system.inverse, b / size, x / size, system.free)]
+        limit = min(SINGLE_ITERATIONS, settings.max_iterations)
         iterations, residual, status = backend.conjugate_gradient_many(
             *matrix[:2], *values, settings.relative_tolerance, limit
         )
         if status == 0:
-            if values[3] is not x:
-                x[...] = values[3]
+            x[...] = values[3] * size
             return SolveReport(int(iterations), float(residual))
+    iterations, residual, status = backend.conjugate_gradient_many(
+        *matrix, b, x, system.free, settings.relative_tolerance, settings.max_iterations
+    )
+    if status == 0:
+        return SolveReport(int(iterations), float(residual))
     reports = []
     for j in range(b.shape[2]):
         column = backend.xp.ascontiguousarray(start[:, :, j])

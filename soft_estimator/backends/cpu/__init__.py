@@ -53,6 +53,8 @@ class CpuBackend:
     contact_points = staticmethod(contact.contact_points)
     at_points = staticmethod(contact.at_points)
     spread_along = staticmethod(contact.spread_along)
+    columns_at_points = staticmethod(contact.columns_at_points)
+    spread_columns = staticmethod(contact.spread_columns)
     add_contact_blocks = staticmethod(contact.add_contact_blocks)
     add_blocks = staticmethod(linear.add_blocks)
     invert_diagonal = staticmethod(linear.invert_diagonal)

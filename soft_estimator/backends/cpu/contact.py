@@ -66,6 +66,31 @@ def spread_along(normal, value, node_cells, point_start, weight, out):
 
 
 @njit(parallel=True, cache=True)
+def columns_at_points(nodal, nodes, weight, out):
+    """Several nodal numbers (N, B) at the contact points, out (P, B)."""
+    for t in prange(nodes.shape[0]):
+        for j in range(out.shape[1]):
+            out[t, j] = weight[t, 0] * nodal[nodes[t, 0], j]
+        for p in range(1, 8):
+            i, share = nodes[t, p], weight[t, p]
+            for j in range(out.shape[1]):
+                out[t, j] += share * nodal[i, j]
+
+
+@njit(parallel=True, cache=True)
+def spread_columns(value, node_cells, point_start, weight, out):
+    """out (N, B) += the points' values (P, B), shared between the nodes of each point's cell."""
+    for i in prange(out.shape[0]):
+        for p in range(8):
+            c = node_cells[i, p]
+            if c >= 0:
+                for t in range(point_start[c], point_start[c + 1]):
+                    share = weight[t, p]
+                    for j in range(out.shape[1]):
+                        out[i, j] += share * value[t, j]
+
+
+@njit(parallel=True, cache=True)
 def add_contact_blocks(normal, value, node_cells, point_start, weight, slot, blocks):
     """Add value · weight_p weight_q n nᵀ to the blocks of every two corners p, q of each point's cell; value (P,)."""
     for i in prange(slot.shape[0]):

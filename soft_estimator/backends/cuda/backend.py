@@ -36,6 +36,8 @@ class CudaBackend:
     contact_points = staticmethod(loops.contact_points)
     at_points = staticmethod(loops.at_points)
     spread_along = staticmethod(loops.spread_along)
+    columns_at_points = staticmethod(loops.columns_at_points)
+    spread_columns = staticmethod(loops.spread_columns)
     add_contact_blocks = staticmethod(loops.add_contact_blocks)
     add_blocks = staticmethod(linear.add_blocks)
     invert_diagonal = staticmethod(linear.invert_diagonal)

@@ -189,6 +189,18 @@ def spread_along(normal: Any, value: Any, node_cells: Any, point_start: Any, wei
         launch("contact", "spread_along", real, len(y), len(y), *points, y)
 
 
+def columns_at_points(nodal: Any, nodes: Any, weight: Any, out: Any) -> None:
+    out[...] = (nodal[nodes] * weight[:, :, None]).sum(axis=1)
+
+
+def spread_columns(value: Any, node_cells: Any, point_start: Any, weight: Any, out: Any) -> None:
+    along = cupy.array([1.0, 0.0, 0.0])
+    for j in range(value.shape[1]):
+        total = cupy.zeros((len(out), 3))
+        spread_along(along, value[:, j], node_cells, point_start, weight, total)
+        out[:, j] += total[:, 0]
+
+
 def add_contact_blocks(
     normal: Any, value: Any, node_cells: Any, point_start: Any, weight: Any, slot: Any, blocks: Any
 ) -> None:
