@@ -132,7 +132,7 @@ def test_every_node_may_be_killed_and_comes_back(peer: Any, processes: Any, tmp_
 
 
 def test_start_stop_and_reset_answer_while_it_computes(peer: Any, processes: Any, tmp_path: Path) -> None:
-    graph = DemoGraph(peer, processes, tmp_path, twin=False, repeats=1)
+    graph = DemoGraph(peer, processes, tmp_path, twin=False)
     for name in ("cloud_node", "estimator_node", "camera_node"):
         graph.start(name)
     peer.until(lambda: graph.estimates, 300 / RATE, "there is an estimate")
@@ -151,16 +151,17 @@ def test_start_stop_and_reset_answer_while_it_computes(peer: Any, processes: Any
 
 
 def test_a_lost_object_is_stale_and_the_estimate_is_held(peer: Any, processes: Any, tmp_path: Path) -> None:
-    """Empty frames after the film: the last estimate stays, marked STALE."""
+    """Empty frames after the camera's last: the last estimate stays, marked STALE."""
     from sensor_msgs.msg import PointCloud2
     from std_msgs.msg import Header
 
     from soft_estimator.ros.conversions import message_from_points, stamp_of
 
-    graph = DemoGraph(peer, processes, tmp_path, twin=False, repeats=1)
+    graph = DemoGraph(peer, processes, tmp_path, twin=False)
     for name in ("cloud_node", "estimator_node", "camera_node"):
         graph.start(name)
     peer.until(lambda: graph.estimates, 300 / RATE, "there is an estimate")
+    graph.running["camera_node"].kill()
     publisher = peer.node.create_publisher(PointCloud2, "object_points", 10)
     peer.until(publisher.get_subscription_count, 30, "the estimator listens")
 
