@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.field import CarriedField, carry_field
 from soft_estimator.estimation.observation import ObservedFrame
 from soft_estimator.estimation.problem import Problem
@@ -82,10 +83,13 @@ class Case:
                 )
         return out
 
-    def problem(self, frames: list[ObservedFrame], names: list[str], **guess: object) -> Problem:
+    def problem(
+        self, frames: list[ObservedFrame], names: list[str], backend: Backend | None = None, **guess: object
+    ) -> Problem:
         """The problem of estimating the named parameters from a first guess that is the truth but for `guess`."""
         variables = make_variables(replace(self.truth, **guess), names)
-        return Problem(self.model, variables, frames, field=self.field, loss=RobustLoss("huber", 2.0))
+        loss = RobustLoss("huber", 2.0)
+        return Problem(self.model, variables, frames, field=self.field, loss=loss, backend=backend)
 
 
 def torus(spacing_m: float = 0.004, integrator: Integrator | None = None, cameras: int = 10) -> Case:

@@ -60,7 +60,7 @@ def coverage_trial(seed: int) -> tuple[list[float], list[float], float]:
     clock, case = perf_counter(), case_of(0.008, 1)
     problem = case.problem(case.frames(DepthNoise(), seed=seed), E_AND_NU)
     found = fit(problem, problem.variables.start(), windows=[len(problem.frames)])
-    answer = posterior(problem, found.evaluation).estimates
+    answer = posterior(problem, found.evaluation, None, found.covariance).estimates
     return [e.value for e in answer], [e.std for e in answer], perf_counter() - clock
 
 
@@ -88,7 +88,7 @@ def noise_trial(item: tuple[float, int]) -> tuple[float, float]:
         case.frames(isotropic_voxels=voxels, seed=seed), E_AND_NU[:1], youngs_modulus_pa=np.array([2 * TRUTH[0]])
     )
     problem, found, resampling = refine(problem, fit(problem, problem.variables.start()))
-    e = posterior(problem, found.evaluation, resampling).estimates[0]
+    e = posterior(problem, found.evaluation, resampling, found.covariance).estimates[0]
     return e.value / TRUTH[0] - 1, e.std / TRUTH[0]
 
 

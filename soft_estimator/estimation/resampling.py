@@ -53,7 +53,9 @@ def refine(problem: Problem, found: Fit, *, replicates: int = 6, seed: int = 0) 
     if any(is_isotropic(f) for f in problem.frames):
         lines = _along_normals(problem, found.theta)
         settings = LeastSquaresSettings(max_iterations=8)
-        found = fit(lines, found.theta, windows=[len(lines.frames)], settings=settings)
+        again = fit(lines, found.theta, windows=[len(lines.frames)], settings=settings)
+        # Where the cost was too rough for its Jacobian, that along the lines sees the same noise.
+        found = again if again.covariance is not None else replace(again, covariance=found.covariance)
     return lines, found, resample(lines, found.theta, replicates=replicates, seed=seed)
 
 

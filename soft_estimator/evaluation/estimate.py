@@ -113,7 +113,7 @@ def estimate_scene(
     evaluation = best.evaluation
     if evaluation.jacobian is None:
         evaluation = problem.evaluate(best.theta, jacobian=True)
-    around = posterior(problem, evaluation)
+    around = posterior(problem, evaluation, None, best.covariance)
     last_u, last_residual = _last_frame(problem, field, backend, best.theta)
     seconds["posterior_s"] = perf_counter() - clock
     return EstimateResult(
