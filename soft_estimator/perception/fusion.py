@@ -79,11 +79,10 @@ def make_view(
     cloud: Cloud, body: np.ndarray, support: np.ndarray, ignored: np.ndarray, noise: NoiseSettings, smooth_px: int
 ) -> View:
     """A view from a cloud; body, support and ignored are masks of its shape. Ignored pixels are as if not measured."""
-    depth, lens, index = depth_image_of(cloud)
+    depth, lens, index = depth_image_of(cloud, ~ignored.ravel(), noise)
     keep = depth > 0
     images = np.zeros((2, *depth.shape), dtype=bool)
     images[0, keep], images[1, keep] = body.ravel()[index[keep]], (body | support).ravel()[index[keep]]
-    depth[keep] = np.where(ignored.ravel()[index[keep]], 0.0, depth[keep])
     law = np.array([noise.floor_m, noise.per_m])
     smooth = np.empty_like(depth)
     smooth_depth(depth, law, 1.0 / lens.fx_px, _EDGE_SLOPE, 3.0, smooth_px, smooth)
@@ -129,22 +128,33 @@ def fuse(
     return Field(origin, spacing_m, truncation_m, total, weight, free)
 
 
-def depth_image_of(cloud: Cloud) -> tuple[np.ndarray, Intrinsics, np.ndarray]:
-    """Depth image (h, w) [m] (0: nothing), its camera, and the index of each pixel's point in the flat cloud.
+def ray_pitch(cloud: Cloud) -> float:
+    """Distance at depth 1 of neighbouring pixels in the image `depth_image_of` makes of a cloud."""
+    return cloud.pixel_pitch if cloud.organised else 1.0 / _lens_over(*_local_depth(cloud)).fx_px
+
+
+def depth_image_of(cloud: Cloud, used: np.ndarray, noise: NoiseSettings) -> tuple[np.ndarray, Intrinsics, np.ndarray]:
+    """Depth image (h, w) [m] (0: nothing), its camera, and the index of a point of each pixel in the flat cloud.
 
     An organised cloud gives its own image and a pinhole fitted to it; any other is drawn by a pinhole whose pixels are
-    about
-    as far apart as the points.
+    about as far apart as the points. used: (n,) bool, points that count.
     """
-    local = (cloud.flat_m - cloud.sensor_m) @ cloud.rotation
-    if abs(cloud.axis @ cloud.rotation[:, 2] - 1) > 1e-6:
-        raise ValueError("fusion needs clouds in an optical frame (z forward): give a transform from the optical frame")
-    depth = np.where(np.isfinite(local[:, 2]) & (local[:, 2] > 0), local[:, 2], 0.0)
+    local, depth = _local_depth(cloud)
     if cloud.organised:
         shape = cloud.points_m.shape[:2]
         lens = cloud.lens or _fitted_lens(local, depth, shape)
-        return depth.reshape(shape).copy(), lens, np.arange(cloud.size).reshape(shape)
-    return _drawn(local, depth)
+        return np.where(used, depth, 0.0).reshape(shape), lens, np.arange(cloud.size).reshape(shape)
+    lens = _lens_over(local, depth)
+    image, index = _drawn(local, np.where(used, depth, 0.0), lens, noise)
+    return image, lens, index
+
+
+def _local_depth(cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
+    """Points in the camera frame (n, 3) [m], and their depths (n,) [m], 0 where nothing was measured."""
+    if abs(cloud.axis @ cloud.rotation[:, 2] - 1) > 1e-6:
+        raise ValueError("fusion needs clouds in an optical frame (z forward): give a transform from the optical frame")
+    local = (cloud.flat_m - cloud.sensor_m) @ cloud.rotation
+    return local, np.where(np.isfinite(local[:, 2]) & (local[:, 2] > 0), local[:, 2], 0.0)
 
 
 def _fitted_lens(local: np.ndarray, depth: np.ndarray, shape: tuple[int, int]) -> Intrinsics:
@@ -171,7 +181,12 @@ def _fitted_lens(local: np.ndarray, depth: np.ndarray, shape: tuple[int, int]) -
     return Intrinsics(shape[1], shape[0], fx, fy, cx, cy)
 
 
-def _drawn(local: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, Intrinsics, np.ndarray]:
+def _lens_over(local: np.ndarray, depth: np.ndarray) -> Intrinsics:
+    """Pinhole with as many pixels as points, over the part of the view that has points.
+
+    With larger pixels fewer stay empty, but a pixel at the outline shows the nearer surface: the body grows by a part
+    of it.
+    """
     seen = np.flatnonzero(depth > 0)
     if len(seen) < 10:
         raise ValueError(
@@ -179,15 +194,32 @@ def _drawn(local: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, Intrinsics
         )
     ray = local[seen, :2] / depth[seen, None]
     low, high = np.quantile(ray, 0.001, axis=0), np.quantile(ray, 0.999, axis=0)
-    # slightly coarser than one point a pixel, so that few pixels stay empty
-    focal = float(np.sqrt(0.5 * len(seen) / max(np.prod(high - low), 1e-12)))
+    focal = float(np.sqrt(len(seen) / max(np.prod(high - low), 1e-12)))
     focal = min(focal, 4000.0 / max(float((high - low).max()), 1e-9))
     width, height = (int(n) for n in np.ceil((high - low) * focal) + 1)
-    lens = Intrinsics(width, height, focal, focal, -low[0] * focal, -low[1] * focal)
-    pixel = np.rint((ray - low) * focal).astype(np.int64)
-    fits = ((pixel >= 0) & (pixel < (width, height))).all(axis=1)
-    order = seen[fits][np.argsort(-depth[seen[fits]], kind="stable")]  # nearest written last
-    spot = np.rint((local[order, :2] / depth[order, None] - low) * focal).astype(np.int64)
-    image, index = np.zeros((height, width)), np.zeros((height, width), dtype=np.int64)
-    image[spot[:, 1], spot[:, 0]], index[spot[:, 1], spot[:, 0]] = depth[order], order
-    return image, lens, index
+    return Intrinsics(width, height, focal, focal, -low[0] * focal, -low[1] * focal)
+
+
+def _drawn(
+    local: np.ndarray, depth: np.ndarray, lens: Intrinsics, noise: NoiseSettings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Depth image (h, w) [m], and the index of each pixel's nearest point.
+
+    A pixel's depth is the mean of its nearest surface's points. The nearest point itself would lie before the surface,
+    by half a standard deviation for two points, and every scanned body would be fatter by that.
+    """
+    seen = np.flatnonzero(depth > 0)
+    spot = np.rint(local[seen, :2] / depth[seen, None] * lens.fx_px + (lens.cx_px, lens.cy_px)).astype(np.int64)
+    fits = ((spot >= 0) & (spot < (lens.width_px, lens.height_px))).all(axis=1)
+    seen, pixel = seen[fits], spot[fits, 1] * lens.width_px + spot[fits, 0]
+    order = np.lexsort((depth[seen], pixel))
+    seen, pixel = seen[order], pixel[order]
+    first = np.flatnonzero(np.diff(pixel, prepend=-1))
+    nearest = np.repeat(depth[seen[first]], np.diff(first, append=len(seen)))
+    same = depth[seen] - nearest < 3 * np.sqrt(2) * (noise.floor_m + noise.per_m * nearest**2)
+    image, index = np.zeros(lens.height_px * lens.width_px), np.zeros(lens.height_px * lens.width_px, dtype=np.int64)
+    if len(seen):
+        image[pixel[first]] = np.add.reduceat(same.astype(float), first) / np.add.reduceat(same / depth[seen], first)
+    index[pixel[first]] = seen[first]
+    shape = (lens.height_px, lens.width_px)
+    return image.reshape(shape), index.reshape(shape)

@@ -20,6 +20,7 @@ from soft_estimator.perception.settings import RegisterSettings
 
 _ROUGHNESS = 0.01  # mean square slope error of a trilinear field across the surface
 _GRID_ERROR = 0.05  # of a cell: shift of a pose by the field's error, which no number of points averages out
+_STRAYS = 0.01  # share of the points beyond either end of a cloud that says nothing of its size
 _PRIOR = np.array([1.0, 1.0])  # weak knowledge [1/rad², 1/m²] that keeps the covariance of a symmetric body finite
 
 
@@ -80,16 +81,31 @@ def register(
     if not (np.isfinite(points).all() and np.isfinite(std).all() and (std > 0).all()):
         raise ValueError("points_m and std_m must be finite and std_m positive; pass what ObjectFinder returns")
     model, sensor = prepare_model(rest), np.asarray(sensor_m, dtype=np.float64)
-    size, extent = float(np.max(np.ptp(points, axis=0))), float(np.linalg.norm(np.ptp(model.vertices, axis=0)))
-    longest = float(np.max(np.ptp(model.vertices, axis=0)))
-    if not 0.15 * extent < np.linalg.norm(np.ptp(points, axis=0)) < 1.3 * extent:
+    size, longest = widest_m(points, _STRAYS), widest_m(model.vertices)
+    if not 0.15 * longest < size < 1.3 * longest:
         return PoseRefused(
             f"the cloud is {size:.3f} m across and the rest shape {longest:.3f} m; "
             "check the shape's scale, or that the points are the object alone"
         )
+    extent = float(np.linalg.norm(np.ptp(model.vertices, axis=0)))
     tries = _coarse(model, points, sensor, np.asarray(up, dtype=np.float64), settings, extent)
     best = _fine(model, points, std, sensor, tries, settings)
     return _judge(best, settings)
+
+
+def widest_m(points: np.ndarray, trim: float = 0.0) -> float:
+    """Largest width [m] of points (n, 3) [m] over directions all around, the share `trim` left out at either end.
+
+    Unlike the box along the axes, it is the same however the body is turned (within 3 %: there are 100 directions).
+    """
+    turn = np.pi * (3.0 - np.sqrt(5.0)) * np.arange(100)  # a spiral with even spacing over the upper half sphere
+    height = (np.arange(100) + 0.5) / 100
+    level = np.sqrt(1.0 - height**2)
+    directions = np.stack([level * np.cos(turn), level * np.sin(turn), height], axis=1)
+    cut = int(trim * len(points))
+    ends = (cut, len(points) - 1 - cut)
+    along = (np.partition(points @ direction, ends)[list(ends)] for direction in directions)
+    return float(max(last - first for first, last in along))
 
 
 def start_rotations(up: np.ndarray, yaw_steps: int, flips: bool) -> np.ndarray:

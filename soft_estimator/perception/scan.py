@@ -11,7 +11,7 @@ from scipy import ndimage
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3, vertex_areas_m2
 from soft_estimator.perception.cloud import Cloud
-from soft_estimator.perception.fusion import Field, View, fuse, make_view
+from soft_estimator.perception.fusion import Field, View, fuse, make_view, ray_pitch
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints, Why
 from soft_estimator.perception.plane import PlaneFit
 from soft_estimator.perception.poisson import poisson_distance_m
@@ -154,7 +154,7 @@ def _resolution(
     noise, depths, pitches = finder.noise, [], []
     for cloud, found in frames:
         depths.append(float(np.median((found.points_m - cloud.sensor_m) @ cloud.axis)))
-        pitches.append(cloud.pixel_pitch if cloud.organised else found.voxel_m / depths[-1])
+        pitches.append(ray_pitch(cloud))
     depth = float(np.median(depths))
     std, pixel = noise.floor_m + noise.per_m * depth**2, float(np.median(pitches)) * depth
     extent = np.ptp(local, axis=0)

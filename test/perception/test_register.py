@@ -7,7 +7,7 @@ import pytest
 from perception_scenes import UP, camera_at, has_bunny, make_body, moved, pose_error, pose_trial, shoot, table, yaw
 
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
-from soft_estimator.perception.register import PoseFit, PoseRefused, register, start_rotations
+from soft_estimator.perception.register import PoseFit, PoseRefused, register, start_rotations, widest_m
 from soft_estimator.perception.rest_shape import grid_with_cells
 from soft_estimator.perception.settings import RegisterSettings
 
@@ -72,8 +72,39 @@ def test_a_wrong_scale_and_too_few_points_are_refused() -> None:
     large = grid_with_cells(10 * box.vertices_m, box.faces, 500)
     fit = register(large, found.points_m, found.std_m, sensor, UP)
     assert isinstance(fit, PoseRefused) and "scale" in fit.reason
+    small = grid_with_cells(0.5 * box.vertices_m, box.faces, 500)
+    fit = register(small, found.points_m, found.std_m, sensor, UP)
+    assert isinstance(fit, PoseRefused) and "scale" in fit.reason
     few = register(box.grid, found.points_m[:10], found.std_m[:10], sensor, UP)
     assert isinstance(few, PoseRefused) and "too few" in few.reason
+
+
+def test_the_fit_knows_no_fixed_frame_and_no_strays() -> None:
+    # Half a turn about (1, 1, 1): the box along the axes around a cube of side a grows from √3 a to 5/√3 a across, its
+    # points and its pose are the same. Half a percent of strays, half a body away, changes neither.
+    box, shift = make_body("box"), np.array([0.02, -0.01, 0.0])
+    found, sensor = points_of("box", (yaw(0.7), shift))
+    rest = grid_with_cells(box.vertices_m, box.faces, 3000)
+    frame = 2 / 3 * np.ones((3, 3)) - np.eye(3)
+    points = found.points_m @ frame.T
+    strays = np.linspace(0, len(points) - 1, len(points) // 200).astype(int)
+    points[strays] += 0.05 * (points[strays] - frame @ sensor) / np.linalg.norm(points[strays] - frame @ sensor)
+    fit = register(rest, points, found.std_m, frame @ sensor, frame @ UP)
+    assert isinstance(fit, PoseFit), fit.reason
+    true = (frame @ yaw(0.7), frame @ shift)
+    assert max(pose_error("box", (fit.rotation, fit.translation_m), true, box)) < 2.0
+
+
+def test_the_widest_width_is_the_diagonal_however_the_brick_is_turned() -> None:
+    # of the corners of a brick: the diagonal times the cosine of the angle to the nearest direction tried; the 100 of
+    # them are less than 12 degrees from anything, and cos 12° = 0.978
+    corners = np.array([[x, y, z] for x in (0, 3) for y in (0, 4) for z in (0, 12.0)])
+    for i in range(8):
+        turned = corners @ (yaw(0.8 * i) @ start_rotations(np.array([0.3, 0.1 * i, 0.5]), 1, False)[0]).T
+        assert 0.978 * 13 < widest_m(turned) <= 13.000001
+    # 2 % trimmed of 101 points evenly on a line: 96 of the 100 gaps between them are left
+    line = np.linspace(0, 1, 101)[:, None] * np.array([0, 0, 1.0])
+    assert 0.978 * 0.96 < widest_m(line, 0.02) <= 0.960001
 
 
 def test_start_rotations_cover_six_sides_at_every_yaw() -> None:

@@ -10,9 +10,10 @@ from perception_scenes import camera_at, has_bunny, judge_scan, make_body, pose_
 
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3
 from soft_estimator.perception.cloud import cloud_from_depth, cloud_from_points
+from soft_estimator.perception.fusion import depth_image_of
 from soft_estimator.perception.rest_shape import count_active_cells
 from soft_estimator.perception.scan import fuse_scan
-from soft_estimator.perception.settings import FinderSettings, ScanSettings
+from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
 
 NEEDS_BUNNY = pytest.mark.skipif(not has_bunny(), reason="needs the data folder")
 
@@ -80,6 +81,37 @@ def test_bare_points_fuse_like_the_depth_image_they_came_from() -> None:
     loose = cloud_from_points(local.reshape(-1, 3), pose_of(shot.camera))  # no image order at all: drawn anew
     c = fuse_scan([loose], settings)
     assert c.volume_m3 == pytest.approx(body.volume_m3, rel=0.15)
+
+
+def test_eight_views_in_no_order_give_the_shape() -> None:
+    # the same is required of them as of images: volume within 3 %, the seen surface within one voxel
+    body = make_body("torus")
+    views, clouds = scan_views(body, 8), []
+    for i, shot in enumerate(views):
+        local = (shot.cloud.flat_m - shot.camera.position_m) @ shot.camera.rotation
+        clouds.append(cloud_from_points(np.random.default_rng(i).permutation(local), pose_of(shot.camera)))
+    judged = judge_scan(body, fuse_scan(clouds, ScanSettings(prior="none")), views)
+    assert abs(judged["volume"]) < 0.03
+    assert judged["seen_max_mm"] < judged["voxel_mm"] and judged["true_seen_max_mm"] < judged["voxel_mm"]
+
+
+def test_points_in_no_order_are_drawn_on_their_surface_not_before_it() -> None:
+    # A wall at 1 m, where the noise is 3 mm, and another 0.1 m behind it that shines through. A pixel's points are one
+    # wall's: no depth lies between. The near wall's mean has a standard error of σ / √pixels at most; the nearest of a
+    # pixel's points would lie a quarter of σ before it, 20 standard errors.
+    rng, noise = np.random.default_rng(4), NoiseSettings()
+    wall = np.where(rng.random(30000) < 0.3, 1.1, 1.0)
+    depth = wall + (noise.floor_m + noise.per_m * wall**2) * rng.standard_normal(len(wall))
+    points = np.column_stack([rng.uniform(-0.3, 0.3, (len(wall), 2)), np.ones(len(wall))]) * depth[:, None]
+    image, lens, index = depth_image_of(cloud_from_points(points), np.ones(len(wall), dtype=bool), noise)
+    drawn = image[image > 0]
+    assert len(drawn) > 0.55 * image.size and lens.width_px == pytest.approx(np.sqrt(len(wall)), abs=2)
+    assert (np.minimum(np.abs(drawn - 1.0), np.abs(drawn - 1.1)) < 0.016).all()  # five σ
+    near = image[(image > 0) & (image < 1.05)]
+    assert abs(near.mean() - 1.0) < 4 * 0.003 / np.sqrt(len(near))
+    assert (np.abs(depth[index[image > 0]] - drawn) < 0.016).all()  # the point that stands for a pixel is of its wall
+    far = depth_image_of(cloud_from_points(points), wall > 1.05, noise)[0]  # what is not used hides nothing
+    assert (far[far > 0] > 1.05).all() and (far > 0).sum() > 0.2 * far.size
 
 
 def test_two_scans_agree_to_the_bit() -> None:
