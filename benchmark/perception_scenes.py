@@ -212,12 +212,15 @@ def bounce_with_hand(name: str, seed: int, frames: int = 30) -> list[Shot]:
     return shots
 
 
+COVERED_M = 0.004  # a point this near stands for a piece of surface: the distance of points in a thinned cloud
+
+
 def judge_points(body: Body, shot: Shot, found: ObjectPoints) -> dict[str, float]:
     """How good the object points of a frame are; the body stands where its mesh was when it was shot.
 
     outliers: share of kept pixels farther from the true surface than four standard deviations of the depth noise;
     kept: share of the object's pixels that were measured within four standard deviations of the truth and are kept;
-    covered: share of the truly visible surface (its pixels) within a voxel (3 mm at least) of a handed-on point;
+    covered: share of the truly visible surface (its pixels) within 4 mm of a handed-on point;
     covered_80: the same for surface seen at an incidence below 80 degrees;
     coverable: what `covered` would be if every pixel measured within four standard deviations were handed on: the rest
     the camera itself did not measure.
@@ -236,9 +239,9 @@ def judge_points(body: Body, shot: Shot, found: ObjectPoints) -> dict[str, float
         "plane_mm": 1e3 * abs(float(found.plane.height_m(np.zeros(3)))),
         "outliers": float((np.abs(body.distance_m(points)) > 4 * std).mean()),
         "kept": float((kept & good).sum() / good.sum()),
-        "covered": float((gap < max(found.voxel_m, 0.003)).mean()),
-        "covered_80": float((gap < max(found.voxel_m, 0.003))[level].mean()),
-        "coverable": float((cKDTree(shot.cloud.points_m[good]).query(surface)[0] < max(found.voxel_m, 0.003)).mean()),
+        "covered": float((gap < COVERED_M).mean()),
+        "covered_80": float((gap < COVERED_M)[level].mean()),
+        "coverable": float((cKDTree(shot.cloud.points_m[good]).query(surface)[0] < COVERED_M).mean()),
         "points": len(found.points_m),
     }
 

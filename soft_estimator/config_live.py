@@ -48,6 +48,13 @@ class WindowConfig(Section):
         options=("register", "scene"),
         doc="where the body is in the first frame: found by fitting its shape to the points, or as the scene says",
     )
+    bent_patience_s: float = quantity(
+        1.5,
+        unit="s",
+        low=0,
+        doc="how long to wait for a frame in which the body is not bent, to start from; after that it starts anyway, "
+        "says so, and states a larger uncertainty",
+    )
     position_drift_m: float = quantity(
         0.0005, unit="m", low=0, doc="how far the body may leave its model's path between two frames, per axis"
     )

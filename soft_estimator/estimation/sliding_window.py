@@ -13,9 +13,11 @@ from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.arrival import POSE, Knowledge, inverse_of
+from soft_estimator.estimation.bent_start import BentStarts
 from soft_estimator.estimation.field import CarriedField, carry_field
+from soft_estimator.estimation.incoming import LEAST_POINTS, first_velocity, frame_of, usable_points
 from soft_estimator.estimation.live import Counters, LiveEstimate
-from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE, ObservedFrame
+from soft_estimator.estimation.observation import ObservedFrame
 from soft_estimator.estimation.robust import RobustLoss
 from soft_estimator.estimation.uncertainty import describe
 from soft_estimator.estimation.variables import Variables, make_variables
@@ -24,7 +26,6 @@ from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 
-LEAST_POINTS = 20  # a frame with fewer says too little of a body
 _OUT_OF_ORDER_S = 0.2  # a stamp that goes back by less is a straggler, by more a jump
 _START_GAP_S = 0.15  # a stretch begins with frames at most this far apart: they must tell how the body moves
 _MISFIT_SCALE = 4.0  # residuals this many times the usual ones are not the model's motion any more
@@ -84,8 +85,10 @@ class SlidingWindow:
         corners = model.body.surface_positions_m()
         self.size_m = float(np.linalg.norm(np.ptp(corners, axis=0)))
         self.counters = Counters()
+        self._bent = BentStarts()
         self._plane: tuple[np.ndarray, float] | None = None
         self.last: LiveEstimate | None = None
+        self.waiting_for = ""  # why the last frame did not count
         self._forget()
 
     def _forget(self) -> None:
@@ -195,7 +198,7 @@ class SlidingWindow:
         if len(points) < LEAST_POINTS:
             self.counters.frames_empty += 1
             return self._without_object(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
-        frame = self._frame(stamp_s, points, std)
+        frame = frame_of(stamp_s, points, std, self.sensor_m)
         try:
             if self._fit is None:
                 found = self._begin(stamp_s, frame)
@@ -203,13 +206,20 @@ class SlidingWindow:
                     self.counters.frames_refused += 1
                     return self._without_object(stamp_s, found)
             self._take(replace(frame, time_s=stamp_s - self._since_s), start)
+            if len(self._fit.explained) == 1 and not self._fit.slid and self.free:
+                bent = self._bent.look(stamp_s, self._fit.settled(0), self.config.bent_patience_s)
+                if bent:
+                    self.counters.frames_refused += 1
+                    self._end_stretch()
+                    self._newest_s = stamp_s
+                    return self._without_object(stamp_s, bent)
         except SolverError as error:
             self.counters.frames_refused += 1
             self._remember()
             self._end_stretch()
             return self._without_object(stamp_s, f"started anew: {error}")
         self.counters.frames_used += 1
-        self._used_s, self._lost = stamp_s, False
+        self._used_s, self._lost, self.waiting_for = stamp_s, False, ""
         return self._say(stamp_s, start, notes)
 
     def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
@@ -235,29 +245,15 @@ class SlidingWindow:
         return ()
 
     def _usable(self, points_m: np.ndarray, std_m: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Finite points near where the body is expected, no more than wanted, evenly taken."""
-        points = np.asarray(points_m, dtype=np.float64).reshape(-1, 3)
-        std = np.broadcast_to(np.asarray(std_m, dtype=np.float64), len(points))
-        good = np.isfinite(points).all(axis=1) & np.isfinite(std) & (std > 0)
-        if self._fit is not None and good.any():
+        """Finite points near where the body is expected, no more than wanted."""
+        near = None
+        if self._fit is not None:
             u = self.backend.to_host(self._fit.trajectory.after.state.u).astype(np.float64)
-            body = self.model.body.surface_positions_m(u)
-            reach = self.config.stray_sizes * self.size_m
-            with np.errstate(invalid="ignore"):
-                good &= ((points >= body.min(axis=0) - reach) & (points <= body.max(axis=0) + reach)).all(axis=1)
-        self.counters.points_set_aside += int(len(points) - good.sum())
-        chosen = np.flatnonzero(good)
-        if len(chosen) > self.config.points_per_frame:
-            chosen = chosen[np.linspace(0, len(chosen) - 1, self.config.points_per_frame).round().astype(np.int64)]
-        return points[chosen], std[chosen]
-
-    def _frame(self, stamp_s: float, points: np.ndarray, std: np.ndarray) -> ObservedFrame:
-        if self.sensor_m is None:
-            return ObservedFrame.of(stamp_s, points, std, RAY_CURVATURE_SHARE)
-        # Towards the camera, which is out of the body wherever it sees it. Noise along the line has no mean on it.
-        towards = self.sensor_m - points
-        towards /= np.maximum(np.linalg.norm(towards, axis=1, keepdims=True), 1e-9)
-        return replace(ObservedFrame.of(stamp_s, points, std, 0.0), along=towards)
+            body, reach = self.model.body.surface_positions_m(u), self.config.stray_sizes * self.size_m
+            near = (body.min(axis=0) - reach, body.max(axis=0) + reach)
+        points, std, aside = usable_points(points_m, std_m, near, self.config.points_per_frame)
+        self.counters.points_set_aside += aside
+        return points, std
 
     def _begin(self, stamp_s: float, frame: ObservedFrame) -> str:
         """Start a stretch at a frame; a reason where the body was not found in it."""
@@ -285,7 +281,7 @@ class SlidingWindow:
     def _take(self, frame: ObservedFrame, start: float) -> None:
         fit, config = self._fit, self.config
         if self.free and len(fit.explained) == 1 and not fit.slid:
-            fit.set_motion(self._first_velocity(fit.explained[0].frame, frame))
+            fit.set_motion(first_velocity(fit.explained[0].frame, frame, self.reference.gravity_m_s2))
         fit.add(frame)
 
         def in_time(seconds: float) -> bool:
@@ -301,12 +297,6 @@ class SlidingWindow:
         if keep < len(fit.explained):
             fit.slide(keep, self._drift(), config.forgetting)
 
-    def _first_velocity(self, first: ObservedFrame, second: ObservedFrame) -> np.ndarray:
-        """The velocity [m/s] at the first of two frames: how far the middle of the points went, less what it fell."""
-        passed = second.time_s - first.time_s
-        went = np.median(second.points_m, axis=0) - np.median(first.points_m, axis=0)
-        return went / passed - 0.5 * passed * self.reference.gravity_m_s2
-
     def _drift(self) -> np.ndarray:
         """Standard deviations of `POSE` that the model misses between two frames, (12,)."""
         c, radius = self.config, 0.5 * self.size_m
@@ -317,8 +307,8 @@ class SlidingWindow:
         fit = self._fit
         answer = fit.answer()
         u, v, a, newest = fit.newest_state(answer.z)
-        off = newest.residual + newest.jacobian @ (answer.z - fit.z)
-        notes = notes + self._watch_fit(answer, off)
+        off = fit.settled(-1, answer.z).residual
+        notes = notes + self._bent.notes + self._watch_fit(answer, off)
         if self._fit is None:
             return self._without_object(stamp_s, notes[-1])
         if self.status == "starting":
@@ -353,7 +343,8 @@ class SlidingWindow:
     def _model_variance(self) -> np.ndarray:
         """Variance of the variables that no number of frames takes away: the model is not the body, (P,)."""
         c = self.config
-        std = {"log": c.model_std, "logit": c.model_std}
+        relative = float(np.hypot(c.model_std, self._bent.model_std))
+        std = {"log": relative, "logit": relative}
         kinds = self._material.variables
         return np.array([std.get(v.transform, c.surface_std_m if v.unit == "m" else 0.0) ** 2 for v in kinds])
 
@@ -381,7 +372,10 @@ class SlidingWindow:
     def _known(self, answer: Answer) -> tuple[Knowledge, np.ndarray]:
         """What the window knows of the material and the plane, and what the data said of them."""
         chosen, count = self._lasting(len(answer.z)), len(self._material)
-        known = Knowledge(answer.z[chosen], inverse_of(answer.covariance[np.ix_(chosen, chosen)]))
+        covariance = answer.covariance[np.ix_(chosen, chosen)]
+        # What a bent start did to one stretch must not count as known in the next.
+        covariance[: len(self._material), : len(self._material)] += np.diag(self._bent.variance(self._material))
+        known = Knowledge(answer.z[chosen], inverse_of(covariance))
         return known, answer.information[:count, :count]
 
     def _lasting(self, total: int) -> np.ndarray:
@@ -396,6 +390,7 @@ class SlidingWindow:
 
     def _without_object(self, stamp_s: float, reason: str) -> LiveEstimate | None:
         """Hold the last estimate; call the object lost when it has been away for too long."""
+        self.waiting_for = reason
         if self.last is None:
             return None
         away = stamp_s - (self._used_s if self._used_s is not None else self.last.stamp_s)

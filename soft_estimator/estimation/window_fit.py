@@ -218,6 +218,11 @@ class WindowFit:
         widen = np.minimum(widening(at, inverse_of(self.knowledge.information + information), 1.0), 30.0)
         return information / np.outer(widen, widen), widen
 
+    def settled(self, k: int, z: np.ndarray | None = None) -> Explained:
+        """The k-th frame with its residuals where the variables are at z, by default at the answer."""
+        e = self.explained[k]
+        return replace(e, residual=e.residual + e.jacobian @ ((self.answer().z if z is None else z) - self.z))
+
     def newest_state(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Explained]:
         """u, v, a (N, 3) at the newest frame, with the variables at z."""
         last, host = self.explained[-1], self.backend.to_host

@@ -161,6 +161,8 @@ class EstimatorNode(LifecycleNode):
         worker, window = self.worker, self.window
         queue = {} if worker is None else {"frames_dropped": worker.dropped, "frames_waiting": worker.waiting}
         status = {"window": "preparing" if window is None else window.status, "active": str(self.active).lower()}
+        if window is not None and window.waiting_for:
+            status["waiting_for"] = window.waiting_for
         return {**status, **queue, **({} if window is None else window.counters.as_dict())}
 
     def _change_window(self, config: WindowConfig) -> None:

@@ -35,7 +35,7 @@ def test_the_means_scatter_as_they_say(tilt_deg: float) -> None:
     """
     points, normal, on = noisy_plane(np.radians(tilt_deg))
     std = np.full(len(points), NOISE_M)
-    mean, spread, width_m = thinned_along_view(
+    mean, spread, _ = thinned_along_view(
         cloud_from_points(points), points, std, FinderSettings(point_budget=BUDGET)
     )
     assert BUDGET / 3 < len(mean) <= BUDGET

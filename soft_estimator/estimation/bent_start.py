@@ -1,0 +1,68 @@
+"""A start in the middle of a motion: the body is bent, and nobody knows how it swings on.
+
+The state at a start is a rigid motion of the rest shape. A body that has just bounced swings for a while; taken for a
+rigid one it gives a stiffness that is a few per cent off and a damping that is off by a quarter, both with narrow
+intervals. So a start waits for a frame that fits the rest shape as well as its noise allows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from soft_estimator.estimation.trajectory import Explained
+from soft_estimator.estimation.variables import Variables
+
+# Variance that neighbouring residuals share, relative to their noise: at 400 points of a body that is not bent it is
+# below 0.1; a ball that swings by a tenth of its noise's width shows 0.3.
+UNEVEN = 0.25
+_WIDEN = 0.2  # relative standard deviation of the material for an unevenness of one
+_WIDEST = 0.5
+
+
+def unevenness(explained: Explained) -> float:
+    """Variance that residuals share with their neighbours, relative to the noise in which neighbours differ."""
+    if len(explained.residual) < 20:
+        return 0.0
+    usual = max(1.4826 * float(np.median(np.abs(explained.residual))), 1e-12)
+    r = np.clip(explained.residual, -3 * usual, 3 * usual)
+    points, along = explained.frame.points_m, explained.frame.along
+    if along is not None:  # onto the surface: the nearest of noisy points would be those whose noise is alike
+        points = points - (explained.residual * explained.frame.std_m)[:, None] * along
+    local = 0.5 * float(np.mean((r - r[cKDTree(points).query(points, 2)[1][:, 1]]) ** 2))
+    return (float(np.mean(r**2)) - local) / max(local, 0.25)  # a quarter: noise of half the stated width
+
+
+class BentStarts:
+    """Refuses bent starts for a while, then takes one and remembers by how much it is to be trusted less.
+
+    Attributes:
+        model_std: relative standard deviation to add to what is said of the material. notes: what to say of it.
+    """
+
+    def __init__(self) -> None:
+        self.model_std = 0.0
+        self.notes: tuple[str, ...] = ()
+        self._since_s: float | None = None
+
+    def look(self, stamp_s: float, first: Explained, patience_s: float) -> str:
+        """A reason not to start at a first frame; "" where it may start."""
+        uneven = unevenness(first)
+        self.model_std, self.notes = 0.0, ()
+        if uneven <= UNEVEN:
+            self._since_s = None
+            return ""
+        if self._since_s is None or not 0 <= stamp_s - self._since_s <= 2 * patience_s:
+            self._since_s = stamp_s
+        off_mm = 1e3 * float(np.sqrt(np.mean((first.residual * first.frame.std_m) ** 2)))
+        what = f"the points lie {off_mm:.1f} mm off the rest shape, together rather than at random"
+        if stamp_s - self._since_s < patience_s:
+            return f"{what}: the body is bent or swings; waiting for it to be still"
+        self._since_s = None
+        self.model_std = min(_WIDEN * float(np.sqrt(uneven)), _WIDEST)
+        self.notes = (f"{what}: its shape is wrong or it was caught swinging; the intervals are wider for it",)
+        return ""
+
+    def variance(self, material: Variables) -> np.ndarray:
+        """What to add to the variances of the material's variables, (P,)."""
+        return np.array([self.model_std**2 if v.transform in ("log", "logit") else 0.0 for v in material.variables])
