@@ -225,11 +225,15 @@ class Adjoint:
         u_bar = u_bar + self.start_bar
         v_bar = v_bar * s.model.dirichlet.free[:, None]
         arm = (body.node_position_m - body.centroid_m) @ rotation_matrix(p.rotation_rad).T
-        g.translation_m += u_bar.sum(axis=0)
-        g.velocity_m_s += v_bar.sum(axis=0)
-        g.angular_velocity_rad_s += np.cross(arm, v_bar).sum(axis=0)
-        arm_bar = u_bar + np.cross(v_bar, p.angular_velocity_rad_s)
-        g.rotation_rad += left_jacobian(p.rotation_rad).T @ np.cross(arm, arm_bar).sum(axis=0)
+        # Sums along contiguous rows: a batch comes here once for each of its systems.
+        arms, places, velocities = (np.ascontiguousarray(x.T) for x in (arm, u_bar, v_bar))
+        g.translation_m += places.sum(axis=1)
+        g.velocity_m_s += velocities.sum(axis=1)
+        by_velocity = np.einsum("an,bn->ab", arms, velocities)
+        g.angular_velocity_rad_s += _moment(by_velocity)
+        turned = by_velocity @ np.cross(np.eye(3), p.angular_velocity_rad_s)  # Σ arm (v × ω)ᵀ
+        by_place = np.einsum("an,bn->ab", arms, places) + turned
+        g.rotation_rad += left_jacobian(p.rotation_rad).T @ _moment(by_place)
         return g
 
     def _initial_acceleration_adjoint(self, a_bar: np.ndarray, u_bar: np.ndarray, v_bar: np.ndarray) -> None:
@@ -239,7 +243,7 @@ class Adjoint:
         a_bar = a_bar * s.model.dirichlet.free[:, None]
         mass = p.density_kg_m3 * s.model.body.node_volume_m3
         force_bar = a_bar / mass[:, None]
-        g.gravity_m_s2 += a_bar.sum(axis=0)
+        g.gravity_m_s2 += np.ascontiguousarray(a_bar.T).sum(axis=1)
         g.mass_damping_per_s -= float((a_bar * s.backend.to_host(state.v)).sum())
         v_bar -= p.mass_damping_per_s * a_bar
         if len(s.model.load_n):
@@ -257,3 +261,8 @@ class Adjoint:
         push = s.xp.zeros_like(s.zero)
         s.add_along_normal(distance_bar, push)
         u_bar += s.backend.to_host(push)
+
+
+def _moment(products: np.ndarray) -> np.ndarray:
+    """Σ a × b from Σ a bᵀ (3, 3)."""
+    return (products - products.T)[[1, 2, 0], [2, 0, 1]]
