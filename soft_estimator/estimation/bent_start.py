@@ -18,6 +18,7 @@ from soft_estimator.estimation.variables import Variables
 UNEVEN = 0.25
 _WIDEN = 0.2  # relative standard deviation of the material for an unevenness of one
 _WIDEST = 0.5
+_NEIGHBOURS = 12
 
 
 def unevenness(explained: Explained) -> float:
@@ -26,11 +27,19 @@ def unevenness(explained: Explained) -> float:
         return 0.0
     usual = max(1.4826 * float(np.median(np.abs(explained.residual))), 1e-12)
     r = np.clip(explained.residual, -3 * usual, 3 * usual)
-    points, along = explained.frame.points_m, explained.frame.along
-    if along is not None:  # onto the surface: the nearest of noisy points would be those whose noise is alike
-        points = points - (explained.residual * explained.frame.std_m)[:, None] * along
+    points = _flattened(explained.frame.points_m)
     local = 0.5 * float(np.mean((r - r[cKDTree(points).query(points, 2)[1][:, 1]]) ** 2))
     return (float(np.mean(r**2)) - local) / max(local, 0.25)  # a quarter: noise of half the stated width
+
+
+def _flattened(points_m: np.ndarray) -> np.ndarray:
+    """Points moved into the planes of their neighbourhoods: the nearest of noisy points would be those whose noise is
+    alike."""
+    near = points_m[cKDTree(points_m).query(points_m, min(_NEIGHBOURS, len(points_m)))[1]]
+    middle = near.mean(axis=1)
+    spread = near - middle[:, None]
+    normal = np.linalg.eigh(np.einsum("nka,nkb->nab", spread, spread))[1][:, :, 0]
+    return points_m - np.einsum("na,na->n", points_m - middle, normal)[:, None] * normal
 
 
 class BentStarts:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -23,7 +21,6 @@ def first_frame(strain: float, seed: int = 0, noise_m: float = NOISE_M) -> Expla
     swing = RADIUS_M * strain * (normal[:, 0] ** 2 - 0.5 * normal[:, 1] ** 2 - 0.5 * normal[:, 2] ** 2)
     off = swing + noise_m * rng.standard_normal(POINTS)
     frame = ObservedFrame.of(0.0, (RADIUS_M + off)[:, None] * normal, np.full(POINTS, NOISE_M))
-    frame = replace(frame, along=normal)
     return Explained(frame, off / NOISE_M, np.zeros((POINTS, 1)), None, None, 1.0)  # type: ignore[arg-type]
 
 
