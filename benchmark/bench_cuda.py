@@ -173,7 +173,7 @@ def one_batch(batch: FusedBatch) -> dict:
     states = batch.initial()
     return {
         "systems": len(states),
-        "kernel": batch.stepper.solver.plan.function.split("_")[-1],
+        "solver": type(batch.stepper.solver).__name__,
         "forward_ms": 1e3 * seconds(lambda: batch.roll(states, STEPS), 3),
         "gradient_ms": 1e3 * seconds(lambda: gradient_run(batch), 3),
     }

@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from cuda_scenes import block
 from scipy.sparse.linalg import eigsh, splu
 
+from soft_estimator.physics.coarse import coarse_grid as coarse_grid_for
 from soft_estimator.physics.integrator import hht_scheme
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
@@ -195,6 +196,26 @@ def coarse_grid(problem: Problem, factor: int, *, older: bool = False) -> Method
     return Method(name, apply, 0, 1, perf_counter() - clock)
 
 
+def second_level(problem: Problem, *, older: bool = False) -> Method:
+    """Block-Jacobi plus the coarse grid that the GPU takes for stiff bodies, its inverse dense in single precision."""
+    clock = perf_counter()
+    grid = coarse_grid_for(problem.place, np.ones(len(problem.place)))
+    if grid is None:
+        return jacobi(problem)
+    rows = np.repeat(np.arange(len(problem.place)), 8)
+    shape = (len(problem.place), grid.count)
+    scalar = sp.csr_matrix((grid.weight.ravel(), (rows, grid.parent.ravel())), shape)
+    prolong = sp.kron(scalar, sp.identity(3)).tocsr()
+    coarse = (prolong.T @ (problem.older if older else problem.matrix) @ prolong).toarray()
+    inverse = np.linalg.inv(coarse).astype(np.float32)
+    name = f"second level, {grid.factor} cells" + (", 10 ago" if older else "")
+
+    def apply(r: np.ndarray) -> np.ndarray:
+        return problem.inverse @ r + prolong @ (inverse @ (prolong.T @ r))
+
+    return Method(name, apply, 0, 1, perf_counter() - clock)
+
+
 def multigrid(problem: Problem, degree: int, *, older: bool = False) -> Method:
     """V-cycle on the grid: Galerkin products, Chebyshev on block-Jacobi before and after, direct at the bottom."""
     clock = perf_counter()
@@ -248,6 +269,8 @@ def measure_all(nodes: int, young_pa: float) -> list[dict]:
         lambda: aggregates(problem),
         lambda: coarse_grid(problem, 4),
         lambda: coarse_grid(problem, 4, older=True),
+        lambda: second_level(problem),
+        lambda: second_level(problem, older=True),
         *(lambda d=d: multigrid(problem, d) for d in (1, 2)),
         lambda: multigrid(problem, 1, older=True),
     ]

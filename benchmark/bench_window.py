@@ -1,6 +1,7 @@
 """How many updates a second the sliding window makes on a body of some size, on the backend there is.
 
-python benchmark/bench_window.py [--cells 10000] [--frames 12] [--backend auto] [--precision float32] [--json FILE]
+python benchmark/bench_window.py [--cells 10000] [--frames 12] [--backend auto] [--precision float32] [--one-level]
+                                 [--json FILE]
 
 A soft ball bounces on a plane; 30 frames a second, two steps a frame, 18 variables: stiffness, Poisson's ratio,
 damping, the plane, pose and motion. An update takes in a frame, moves the variables and slides the window on.
@@ -42,8 +43,13 @@ def main() -> None:
     parser.add_argument("--precision", default="float64")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--one-level", action="store_true", help="no coarse level in the GPU's preconditioner")
     arguments = parser.parse_args()
     backend = choose_backend(arguments.backend)
+    if arguments.one_level and backend.name == "cuda":
+        from soft_estimator.backends.cuda import coarse
+
+        coarse.WORTH_IT = float("inf")
     cells = arguments.cells or (10_000 if backend.name == "cuda" else 1_000)
     spacing = RADIUS_M * (4 / 3 * np.pi / cells) ** (1 / 3) * 1.04
     body = build_body(sample(Sphere(radius_m=RADIUS_M), float(spacing)))
@@ -93,6 +99,7 @@ def main() -> None:
         "nodes": body.node_count,
         "precision": arguments.precision,
         "frames": arguments.frames,
+        "levels": 1 if arguments.one_level or backend.name != "cuda" else 2,
         "median_update_ms": 1e3 * float(np.median(full)),
         "slowest_update_ms": 1e3 * float(full.max()),
         "updates_per_s": 1 / float(np.mean(full)),

@@ -83,7 +83,7 @@ def run_coverage(args: argparse.Namespace) -> list[dict]:
 def noise_trial(item: tuple[float, int]) -> tuple[float, float]:
     """Relative error and standard deviation of E under isotropic noise, from a guess twice too stiff."""
     voxels, seed = item
-    case = case_of(0.006, 10)
+    case = case_of(0.008, 10)
     problem = case.problem(
         case.frames(isotropic_voxels=voxels, seed=seed), E_AND_NU[:1], youngs_modulus_pa=np.array([2 * TRUTH[0]])
     )

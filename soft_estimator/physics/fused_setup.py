@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from soft_estimator.backends.interface import Array
+from soft_estimator.physics.coarse import coarse_grid
 from soft_estimator.physics.model import State, initial_displacement
 from soft_estimator.physics.parameters import Parameters, lame
 from soft_estimator.physics.step import Simulation
@@ -23,6 +23,8 @@ class StartedSimulation(Simulation):
             self._first = super().initial_state()
         return self._first
 
+
+LARGEST_WITH_COARSE_LEVEL = 60_000  # nodes; beyond, a GPU streams the matrix and an iteration's own cost prevails
 
 Started = TypeVar("Started", bound=StartedSimulation)
 
@@ -49,7 +51,7 @@ def material_row(p: Parameters) -> np.ndarray:
     return np.array([*lame(p.poissons_ratio), p.density_kg_m3, *damping, *p.gravity_m_s2, *plane, *p.youngs_modulus_pa])
 
 
-def body_arrays(s: Simulation) -> dict[str, Array]:
+def body_arrays(s: Simulation) -> dict[str, Any]:
     """The stepper's arrays, most of which the simulation has on the device already."""
     body, to_device = s.model.body, s.backend.to_device
     held = np.full(body.node_count, -1, np.int32)
@@ -64,4 +66,15 @@ def body_arrays(s: Simulation) -> dict[str, Array]:
         "volume": to_device(body.node_volume_m3),
         "load": to_device(load),
         "held": to_device(held),
+        "coarse": _coarse_arrays(s),
     }
+
+
+def _coarse_arrays(s: Simulation) -> dict[str, Any] | None:
+    """The grid of the preconditioner's coarse level, on the host."""
+    body = s.model.body
+    if body.node_count > LARGEST_WITH_COARSE_LEVEL:
+        return None
+    place = np.stack(np.unravel_index(body.node_index, body.grid.shape), axis=1)
+    grid = coarse_grid(place, s.model.dirichlet.free)
+    return None if grid is None else vars(grid)

@@ -120,3 +120,25 @@ def test_columns_that_fail_or_need_nothing(cuda, system):
     x[...] = 0
     solver.solve(lin.blocks, lin.inverse, cuda.to_device(b), x, 1e-10, 3, report)
     assert cuda.to_host(report)[[0, 3], 2].tolist() == [1, 1]
+
+
+def test_changes_far_below_single_precision(cuda, make_scene):
+    """Far above the ground a shift of the plane changes forces by 1e-20 N or less, whose squares vanish in single
+    precision: the loose solves settle all the same, and agree with the tight ones to their tolerance's order."""
+    from dataclasses import replace
+
+    model, parameters = make_scene("theta contact")
+    parameters = replace(parameters, translation_m=np.array([0.0, 0.08, 0.0]), velocity_m_s=np.zeros(3))
+    fused = FusedSimulation(model, parameters, cuda)
+    direction = [ParameterGradient.unit(2, "plane_offset_m")]
+    states, _ = fused.roll(fused.initial_state(), 2)
+    ends = []
+    for tolerance in (1e-3, 1e-10):
+        tangent = FusedTangent(fused, direction, tolerance)
+        change = tangent.initial()
+        for before, after in pairwise(states):
+            change = tangent.step(before, after, change)
+        assert tangent.settled()
+        ends.append(cuda.to_host(change.u[0]))
+    assert 0 < np.abs(ends[1]).max() < 1e-15
+    assert np.linalg.norm(ends[0] - ends[1]) <= 3e-3 * np.linalg.norm(ends[1])

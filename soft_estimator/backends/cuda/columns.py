@@ -7,6 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from soft_estimator.backends.cuda.coarse import CudaCoarse
 from soft_estimator.backends.cuda.kernels import kernel
 
 MOST_COLUMNS = 32  # of a launch, as in conjugate_gradient_columns.cu
@@ -43,22 +44,41 @@ class ColumnSolver:
         room = min(27 * share, (attributes["MaxSharedMemoryPerBlockOptin"] - fixed - 16) // a_block)
         self.room = room // 4 * 4  # keeps the columns behind the blocks aligned
         self.shared_bytes = int(fixed + self.room * a_block)
-        self.kernel = kernel("conjugate_gradient_columns", "conjugate_gradient_columns", self.real.name)
-        if self.shared_bytes > 48 * 1024:
-            self.kernel.max_dynamic_shared_size_bytes = self.shared_bytes
+        self._kernels = [
+            self._kernel(name) for name in ("conjugate_gradient_columns", "conjugate_gradient_columns_coarse")
+        ]
         wide = _GROUP * self.groups
         self.work = cupy.empty((7, self.nodes, 3, wide), self.real)
         self.places = cupy.zeros((2, 3, self.team, 2))
         self.sums = cupy.zeros((3 * wide * (self.team + 1), 2))
         self.tag = 0
+        self._coarse_work: Any = None
 
-    def solve(self, blocks: Any, inverse: Any, b: Any, x: Any, tolerance: float, limit: int, report: Any) -> None:
+    def _kernel(self, function: str) -> Any:
+        out = kernel("conjugate_gradient_columns", function, self.real.name)
+        if self.shared_bytes > 48 * 1024:
+            out.max_dynamic_shared_size_bytes = self.shared_bytes
+        return out
+
+    def solve(
+        self,
+        blocks: Any,
+        inverse: Any,
+        b: Any,
+        x: Any,
+        tolerance: float,
+        limit: int,
+        report: Any,
+        coarse: CudaCoarse | None = None,
+    ) -> None:
         """Solve from the guesses in x, which is overwritten.
 
         Args:
             blocks: (B, 9). inverse: of the diagonal blocks, (N, 9). b, x: (columns, N, 3).
             report: out, (columns, 3): iterations, relative residual, status.
+            coarse: the second level of the preconditioner, made for this matrix; always the same one.
         """
+        second = () if coarse is None else self._second_level(coarse)
         for first, last in self.ranges:
             arguments = (
                 np.int32(self.nodes),
@@ -79,12 +99,20 @@ class ColumnSolver:
                 self.places,
                 self.sums,
                 report[first:last],
+                *second,
             )
-            self.kernel((self.team,), (self.threads,), arguments, shared_mem=self.shared_bytes)
+            self._kernels[bool(second)]((self.team,), (self.threads,), arguments, shared_mem=self.shared_bytes)
+
+    def _second_level(self, coarse: CudaCoarse) -> tuple:
+        lists = coarse.lists(self.team)
+        if self._coarse_work is None:
+            numbers = (3 * coarse.rows + 3 * lists.slots) * _GROUP * self.groups
+            self._coarse_work = cupy.empty(numbers, self.real)
+        return lists.level, self._coarse_work
 
     def _next_tag(self, limit: int) -> int:
-        """The first of the tags of a solve; columns may start again a few times, each with the iterations left."""
-        need = 5 * limit + 64
+        """The first of the tags of a solve: three an iteration, and columns may start again a few times."""
+        need = 3 * (5 * limit + 64)
         tag, self.tag = self.tag, self.tag + need
         if self.tag < 1 << 32:
             return tag

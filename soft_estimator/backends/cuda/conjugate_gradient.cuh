@@ -134,10 +134,13 @@ struct Outcome {
 //   begin(sums): z = M⁻¹ r, w = A z; sums |r|², r·z and w·z;
 //   advance(α, β, sums): p = z + β p, s = w + β s, x += α p, r -= α s, then as begin;
 //   clear_free(): x = 0 on the free nodes.
-template <typename System>
+// RESTART: begin anew from the true residual where the preconditioner may have drifted away from a linear one: where |r|²
+// has fallen by DRIFT, or p·Ap is not positive.
+#define DRIFT (sizeof(real) == 4 ? 1e-10 : 1e-24)
+template <bool RESTART = false, typename System>
 __device__ inline Outcome iterate(System &system, double tolerance, int limit) {
     const double base = system.reference();
-    double norm = system.residual(), sums[3], alpha = 1.0, rz = 1.0;
+    double norm = system.residual(), sums[3], alpha = 1.0, rz = 1.0, begun = 0.0;
     if (!isfinite(base) || !isfinite(norm)) return {0, BREAKDOWN, __longlong_as_double(0x7ff0000000000000ll)};
     if (base == 0.0) {
         system.clear_free();
@@ -147,16 +150,23 @@ __device__ inline Outcome iterate(System &system, double tolerance, int limit) {
     sums[0] = norm * norm;
     bool fresh = true;
     for (int iteration = 0, restarts = 0; iteration < limit; ++iteration) {
-        if (sums[0] <= goal) {  // the recurred residual may drift from the true one: believe the latter
+        // The recurred residual may drift from the true one: believe the latter.
+        if (sums[0] <= goal || (RESTART && !fresh && sums[0] <= DRIFT * begun)) {
             if (!fresh) norm = system.residual();
             if (norm <= 2.0 * tolerance * base) return {iteration, CONVERGED, norm / base};
             if (restarts == 3) return {iteration, STALLED, norm / base};
             ++restarts, fresh = true;
         }
-        if (fresh) system.begin(sums);
+        if (fresh) system.begin(sums), begun = sums[0];
         const double beta = fresh || !(rz > 0.0) ? 0.0 : sums[1] / rz;
         const double pap = fresh ? sums[2] : sums[2] - beta * sums[1] / alpha;  // p·Ap without another sum
-        if (!(pap > 0.0 && isfinite(pap))) return {iteration, BREAKDOWN, sqrt(sums[0]) / base};
+        if (!(pap > 0.0 && isfinite(pap))) {
+            if (!RESTART || fresh) return {iteration, BREAKDOWN, sqrt(sums[0]) / base};
+            norm = system.residual(), sums[0] = norm * norm;
+            if (restarts == 3) return {iteration, STALLED, norm / base};
+            ++restarts, fresh = true;
+            continue;
+        }
         alpha = sums[1] / pap, rz = sums[1], fresh = false;
         system.advance(alpha, beta, sums);
         if (!(sums[0] <= far)) return {iteration + 1, BREAKDOWN, sqrt(sums[0]) / base};

@@ -1,6 +1,9 @@
 // Conjugate gradients for several right-hand sides of one matrix: every matrix block is read once for all of them. All
 // thread blocks are one team, each with a range of rows; a thread has four neighbouring columns of a row. Vectors are
 // (N, 3, columns) in global memory. The columns' scalars are kept by every block in shared memory, from the same sums.
+//
+// With a coarse level, y = A_c⁻¹ Pᵀ r is carried along with r: r -= α s makes y -= α t with t = A_c⁻¹ Pᵀ s, and Pᵀ w is
+// summed together with the scalars.
 
 #define GROUP 4         // columns of a thread
 #define MOST_COLUMNS 32
@@ -12,6 +15,18 @@ struct __align__(16) Quarter {
 
 struct Four {
     real value[GROUP];
+
+    __device__ void clear() {
+#pragma unroll
+        for (int j = 0; j < GROUP; ++j) value[j] = 0;
+    }
+
+    __device__ void add(real factor, const real *from) {
+        Four there;
+        there.read(from);
+#pragma unroll
+        for (int j = 0; j < GROUP; ++j) value[j] += factor * there.value[j];
+    }
 
     __device__ void read(const real *from) {
 #pragma unroll
@@ -30,12 +45,14 @@ struct Four {
 struct Columns {
     double base[MOST_COLUMNS], left[MOST_COLUMNS];  // |b - A x_held|, and the residual relative to it
     double alpha[MOST_COLUMNS], beta[MOST_COLUMNS], rz[MOST_COLUMNS], last_alpha[MOST_COLUMNS];
+    double begun[MOST_COLUMNS];  // |r|² at the last start
     double total[3 * MOST_COLUMNS];
     int going[MOST_COLUMNS], status[MOST_COLUMNS], iterations[MOST_COLUMNS], fresh[MOST_COLUMNS], any;
 };
 #define COLUMNS_BYTES 4096  // as in columns.py
-static_assert(sizeof(Columns) <= COLUMNS_BYTES, "the columns' scalars need more room");
+static_assert(sizeof(Columns) + sizeof(Coarse) <= COLUMNS_BYTES, "the columns' scalars need more room");
 
+template <bool COARSE>
 struct Solve {
     Team team;
     Columns *columns;
@@ -49,6 +66,8 @@ struct Solve {
     real *near_blocks;  // shared: the first `room` matrix blocks (9, room), and their columns
     int *near_column;
     real *b, *x, *r, *p, *s, *w, *z;  // global (N, 3, wide)
+    const Coarse *coarse;  // shared
+    real *parts, *totals, *y, *t;  // global (slots, 3, wide), then Pᵀ of a vector, y and t, each (3 count, wide)
 
     // act(row, place) for the own rows' groups, place: of the first number in the vectors.
     template <typename Act>
@@ -67,9 +86,7 @@ struct Solve {
     // y (3 components, 4 columns) = free A · vector of a row.
     __device__ void row_product(int row, const real *vector, Four *y) const {
 #pragma unroll
-        for (int a = 0; a < 3; ++a)
-#pragma unroll
-            for (int j = 0; j < GROUP; ++j) y[a].value[j] = 0;
+        for (int a = 0; a < 3; ++a) y[a].clear();
         const int64 from = row_start[first + row], to = row_start[first + row + 1];
 #pragma unroll(sizeof(real) == 4 ? 4 : 2)
         for (int64 k = from; k < to; ++k) {
@@ -104,12 +121,14 @@ struct Solve {
     }
 
     // Sums of all blocks, COUNT for each column, into columns->total (COUNT, wide): each sum is added up by one block.
+    // With a coarse level, what the blocks wrote before is then visible.
     template <int COUNT>
     __device__ void sum(const double (&mine)[PARTS]) {
         const int width = COUNT * GROUP, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         const int all = COUNT * wide, warps = blockDim.x / 32;
         for (int e = 0; e < width; ++e) partial[e * blockDim.x + threadIdx.x] = mine[e];
         __syncthreads();
+        if (COARSE && lane == 0) fence();
         for (int q = warp; q < all; q += warps) {  // sum q: number q / wide of column q % wide
             const int which = q / wide, own = q % wide;
             const double *from = partial + (which * GROUP + own % GROUP) * blockDim.x + own / GROUP;
@@ -121,9 +140,11 @@ struct Solve {
             double total = 0.0;
             for (int block = lane; block - lane < team.blocks; block += 32 * POLLS)
                 total += await(sums + (int64)q * team.blocks, block, team.blocks);
+            if (COARSE) fence();
             publish(grand_total(q), over_warp(total), lane);
         }
         if (threadIdx.x < all) columns->total[threadIdx.x] = await(grand_total(threadIdx.x), 0, 1);
+        if (COARSE && threadIdx.x < all) fence();
         __syncthreads();
     }
 
@@ -160,6 +181,75 @@ struct Solve {
         return total;
     }
 
+    // Pᵀ of a vector, into `totals`; visible after the next sum.
+    __device__ void gather_coarse(const real *vector) {
+        const int slots = coarse->touch_start[team.rank], touched = coarse->touch_start[team.rank + 1] - slots;
+        __syncthreads();
+        for (int item = threadIdx.x / groups; item < 3 * touched; item += blockDim.x / groups) {
+            const int slot = slots + item / 3, a = item % 3;
+            Four total;
+            total.clear();
+#pragma unroll(sizeof(real) == 4 ? 8 : 4)
+            for (int e = coarse->entry_start[slot]; e < coarse->entry_start[slot + 1]; ++e) {
+                const Entry at = coarse->entry[e];
+                total.add(at.weight, vector + (3 * (int64)(first + at.row) + a) * wide + GROUP * group);
+            }
+            total.write(parts + (3 * (int64)slot + a) * wide + GROUP * group);
+        }
+        pause();
+        const int lane = threadIdx.x % LANES, items = 3 * coarse->own(team.rank, team.blocks) * groups;
+        for (int item = threadIdx.x / LANES; item - threadIdx.x % 32 / LANES < items; item += blockDim.x / LANES) {
+            const int e = item / groups, row = 3 * (team.rank + team.blocks * (e / 3)) + e % 3, j = item % groups;
+            Four total;
+            total.clear();
+            if (item < items)
+                for (int q = coarse->slot_start[row / 3] + lane; q < coarse->slot_start[row / 3 + 1]; q += LANES)
+                    total.add(1, parts + (3 * (int64)coarse->slot[q] + e % 3) * wide + GROUP * j);
+#pragma unroll
+            for (int c = 0; c < GROUP; ++c) total.value[c] = sum_lanes(total.value[c]);
+            if (item < items && lane == 0) total.write(totals + row * wide + GROUP * j);
+        }
+    }
+
+    // u = A_c⁻¹ totals of the own rows, then t = u + β t, y -= α t where MOVE; else y = u.
+    template <bool MOVE>
+    __device__ void move_coarse() {
+        const int lane = threadIdx.x % 32, rows = 3 * coarse->count;
+        const int items = 3 * coarse->own(team.rank, team.blocks) * groups;
+        for (int item = threadIdx.x / 32; item < items; item += blockDim.x / 32) {
+            const int e = item / groups, row = 3 * (team.rank + team.blocks * (e / 3)) + e % 3, j = item % groups;
+            Four u, old, moved;
+            u.clear();
+#pragma unroll(sizeof(real) == 4 ? 8 : 4)
+            for (int i = lane; i < rows; i += 32) u.add(coarse->inverse[row * rows + i], totals + i * wide + GROUP * j);
+#pragma unroll
+            for (int c = 0; c < GROUP; ++c)
+#pragma unroll
+                for (int step = 16; step > 0; step /= 2) u.value[c] += __shfl_xor_sync(ALL_LANES, u.value[c], step);
+            if (lane != 0) continue;
+            if (MOVE) {
+                old.read(t + row * wide + GROUP * j), moved.read(y + row * wide + GROUP * j);
+#pragma unroll
+                for (int c = 0; c < GROUP; ++c) {
+                    const real alpha = columns->alpha[GROUP * j + c], beta = columns->beta[GROUP * j + c];
+                    u.value[c] += beta != 0 ? beta * old.value[c] : real(0);
+                    moved.value[c] -= alpha != 0 ? alpha * u.value[c] : real(0);
+                }
+                u.write(t + row * wide + GROUP * j), moved.write(y + row * wide + GROUP * j);
+            } else {
+                u.write(y + row * wide + GROUP * j);
+            }
+        }
+    }
+
+    // (P y)_a of a row.
+    __device__ void add_coarse(int row, int a, Four &to) const {
+        const int64 at = 8 * (int64)(first + row);
+#pragma unroll
+        for (int q = 0; q < 8; ++q)
+            to.add(coarse->weight[at + q], y + (3 * coarse->parent[at + q] + a) * wide + GROUP * group);
+    }
+
     // columns->total: |free (b - A x)|² of every column, with x as it is or with all free nodes at zero; left in r.
     __device__ void residual(bool held_only) {
         for_items([&](int row, int64 at) {
@@ -192,17 +282,31 @@ struct Solve {
                 given.write(r + at + a * wide);
             }
         });
+        if (COARSE && !held_only) gather_coarse(r);
         sum<1>(mine);  // who has its result knows that all have handed in theirs, and so have read z
     }
 
     // p = z + β p, s = w + β s, x += α p, r -= α s where MOVE, then z = M⁻¹ r, w = A z and the sums |r|², r·z, w·z.
     template <bool MOVE>
     __device__ void update() {
+        if (COARSE) {
+            move_coarse<MOVE>();
+            if (MOVE) {
+                for_items([&](int row, int64 at) {
+                    for (int a = 0; a < 3; ++a) {
+                        Four left;
+                        left.read(r + at + a * wide);
+                        advance(at + a * wide, left);
+                    }
+                });
+            }
+            pause();
+        }
         for_items([&](int row, int64 at) {
             Four left[3];
 #pragma unroll
             for (int a = 0; a < 3; ++a) left[a].read(r + at + a * wide);
-            if (MOVE) {
+            if (MOVE && !COARSE) {
 #pragma unroll
                 for (int a = 0; a < 3; ++a) advance(at + a * wide, left[a]);
             }
@@ -214,6 +318,7 @@ struct Solve {
                 for (int j = 0; j < GROUP; ++j)
                     turned.value[j] = m[3 * a] * left[0].value[j] + m[3 * a + 1] * left[1].value[j] +
                                       m[3 * a + 2] * left[2].value[j];
+                if (COARSE) add_coarse(row, a, turned);
                 turned.write(z + at + a * wide);
             }
         });
@@ -236,6 +341,7 @@ struct Solve {
                 }
             }
         });
+        if (COARSE) gather_coarse(w);
         sum<3>(mine);
     }
 
@@ -299,7 +405,11 @@ struct Solve {
                 const double beta = fresh || !(columns->rz[j] > 0.0) ? 0.0 : rz / columns->rz[j];
                 const double pap = fresh ? wz : wz - beta * rz / columns->last_alpha[j];
                 const bool done = !fresh && square <= tolerance * tolerance * base * base;
-                if (done) {
+                // With a coarse level y drifts: where it may have gone too far the true residual is asked for as well.
+                const bool far = square <= DRIFT * columns->begun[j] || !(pap > 0.0);
+                const bool adrift = COARSE && !fresh && far && square <= 1e16 * base * base;
+                if (fresh) columns->begun[j] = square;
+                if (done || adrift) {
                     columns->going[j] = 0, columns->status[j] = CONVERGED;
                 } else if (!(pap > 0.0 && isfinite(pap)) || !(square <= 1e16 * base * base)) {
                     columns->going[j] = 0, columns->status[j] = BREAKDOWN;
@@ -345,16 +455,19 @@ struct Solve {
     }
 };
 
-// b, x: (given, N, 3); work: 7 vectors (N, 3, wide); sums: 3 · wide · (team + 1) words; report (given, 3).
-extern "C" __global__ void __launch_bounds__(512, 1)
-    conjugate_gradient_columns(int nodes, int given, int groups, int room, const int64 *row_start, const int *column,
-                               const real *blocks, const real *inverse, const real *free, const real *b, real *x,
-                               real *work, double tolerance, int limit, unsigned tag, Word *places, Word *sums,
-                               double *report) {
+// b, x: (given, N, 3); work: 7 vectors (N, 3, wide); sums: 3 · wide · (team + 1) words; report (given, 3);
+// coarse_work: the parts of the coarse level and 3 vectors (3 count, wide).
+#define COLUMNS_ARGUMENTS                                                                                           \
+    int nodes, int given, int groups, int room, const int64 *row_start, const int *column, const real *blocks,     \
+        const real *inverse, const real *free, const real *b, real *x, real *work, double tolerance, int limit,    \
+        unsigned tag, Word *places, Word *sums, double *report
+
+template <bool COARSE>
+__device__ inline void solve_columns(COLUMNS_ARGUMENTS, const Coarse *coarse, real *coarse_work) {
     const int team = gridDim.x, share = (nodes + team - 1) / team, wide = GROUP * groups;
     const int first = min((int)blockIdx.x * share, nodes), count = min(share, nodes - first);
     const int64 size = 3 * (int64)nodes * wide;
-    Solve v;
+    Solve<COARSE> v;
     v.team = {places, team, (int)blockIdx.x, tag, shared_memory};
     v.columns = (Columns *)(shared_memory + SCRATCH);
     v.partial = shared_memory + SCRATCH + COLUMNS_BYTES / 8;
@@ -364,6 +477,12 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     v.blocks = blocks, v.inverse = inverse, v.free = free;
     v.b = work, v.x = work + size, v.r = work + 2 * size, v.p = work + 3 * size, v.s = work + 4 * size;
     v.w = work + 5 * size, v.z = work + 6 * size;
+    if (COARSE) {
+        if (threadIdx.x == 0) *(Coarse *)(v.columns + 1) = *coarse;
+        v.coarse = (const Coarse *)(v.columns + 1);
+        const int64 rows = 3 * coarse->count * wide;
+        v.totals = coarse_work, v.y = coarse_work + rows, v.t = coarse_work + 2 * rows, v.parts = coarse_work + 3 * rows;
+    }
     const int held = min((int64)room, row_start[first + count] - v.begin_k);
     for (int e = threadIdx.x; e < 9 * held; e += blockDim.x)
         v.near_blocks[e % 9 * room + e / 9] = blocks[9 * v.begin_k + e];
@@ -387,4 +506,15 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         report[3 * j] = v.columns->iterations[j], report[3 * j + 1] = v.columns->left[j];
         report[3 * j + 2] = v.columns->status[j];
     }
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) conjugate_gradient_columns(COLUMNS_ARGUMENTS) {
+    solve_columns<false>(nodes, given, groups, room, row_start, column, blocks, inverse, free, b, x, work, tolerance,
+                         limit, tag, places, sums, report, nullptr, nullptr);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1)
+    conjugate_gradient_columns_coarse(COLUMNS_ARGUMENTS, const Coarse *coarse, real *coarse_work) {
+    solve_columns<true>(nodes, given, groups, room, row_start, column, blocks, inverse, free, b, x, work, tolerance,
+                        limit, tag, places, sums, report, coarse, coarse_work);
 }

@@ -1,6 +1,10 @@
 // Conjugate gradients with the rows' vectors and as much of the matrix as fits in shared memory, and the rest in the L2
-// cache, laid out entry by entry so that neighbouring lanes read neighbouring numbers. The neighbours' z comes in tagged words, each read once by a block and waited for on its own: no fence and
-// no barrier of all blocks lies between a vector and its product.
+// cache, laid out entry by entry so that neighbouring lanes read neighbouring numbers. The neighbours' z comes in tagged
+// words, each read once by a block and waited for on its own: no fence and no barrier of all blocks lies between a
+// vector and its product.
+//
+// With a coarse level, y = A_c⁻¹ Pᵀ r is carried along with r: r -= α s makes y -= α t with t = A_c⁻¹ Pᵀ s. Parts of Pᵀ w,
+// their totals and y travel in tagged words too, while the scalars are summed.
 
 // Most threads of a block, so that each has the registers it needs: 96 rows in one go.
 #define RESIDENT_THREADS 768
@@ -29,21 +33,49 @@ __device__ inline void join(const Word *words, double *out) {
     out[2] = __longlong_as_double((int64)(words[0].high << 32 | (words[1].high & 0xffffffffull)));
 }
 
+// What a block has in global memory.
+struct Outside {
+    Word *exchange;               // (2, N, WORDS): two vectors, since some block may still be reading the last
+    const int *halo;              // nodes that the own rows read, (around,)
+    const unsigned short *local;  // from the first own block on
+    const real *far_blocks, *b;   // the blocks beyond the room (9, far)
+};
+
+// What a block knows of the coarse level, and what else must make room for it in the registers.
+struct CoarsePart {
+    Coarse coarse;
+    Outside outside;
+    Word *part_words, *total_words, *y_words;  // global: (2, slots, 3), (2, count, 3) and (2, count, 3)
+    int slots, touched, owned;                 // own slots: the first, how many; own rows of A_c⁻¹
+    double *totals, *near_y, *u, *t, *y;  // shared: (count, 3), y at the own slots (touched, 3), own rows (owned,)
+
+    __device__ void place(double *shared, const Coarse &level, int rank, int blocks, Word *words) {
+        coarse = level, slots = level.touch_start[rank], touched = level.touch_start[rank + 1] - slots;
+        owned = 3 * level.own(rank, blocks), total_words = words, y_words = words + 6 * level.count;
+        part_words = words + 12 * level.count, totals = shared, near_y = totals + 3 * level.count;
+        u = near_y + 3 * touched, t = u + owned, y = t + owned;
+    }
+};
+#define COARSE_PART 32  // doubles, as in coarse.py
+static_assert(sizeof(CoarsePart) <= 8 * COARSE_PART, "the coarse level needs more room");
+
+template <bool COARSE>
 struct Resident {
     Team team;
     unsigned tag;    // of the last exchange
-    Word *exchange;  // global (2, N, WORDS): two vectors, since some block may still be reading the last
     int nodes, first, count, room, around, far;  // far: matrix blocks beyond the room
-    const int *halo;  // nodes that the own rows read, (around,)
-    const unsigned short *local;  // from the first own block on
-    const real *far_blocks, *b;  // global: the blocks beyond the room (9, far)
+    Outside near_outside;
     // Shared: vectors (count, 3), M⁻¹ (count, 9), free (count,), what was read of the exchange (around, 4), the first
     // `room` matrix blocks (9, room) and their columns in the halo (room,).
     real *x, *r, *p, *s, *z, *w, *inverse, *free, *read, *near_blocks;
     unsigned short *near_local;
     int *near_start;
+    CoarsePart *part;  // shared
+    unsigned coarse_tag;
 
-    __device__ Word *place(int node) const { return exchange + WORDS * ((tag & 1) * (int64)nodes + node); }
+    __device__ const Outside &outside() const { return COARSE ? part->outside : near_outside; }
+
+    __device__ Word *place(int node) const { return outside().exchange + WORDS * ((tag & 1) * (int64)nodes + node); }
 
     // act(row, a, inside) by four lanes a row, a = 0-3, whole warps at a time; outside the rows with the last one.
     template <typename Act>
@@ -66,7 +98,7 @@ struct Resident {
     // Wait for the vector shown last on all nodes of the halo.
     __device__ void read_halo() {
         for (int h = threadIdx.x; h < around; h += blockDim.x) {
-            const Word *at = place(halo[h]);
+            const Word *at = place(outside().halo[h]);
             Word words[2];
 #pragma unroll
             for (int j = 0; j < WORDS; ++j) words[j] = look(at + j);
@@ -99,10 +131,10 @@ struct Resident {
 
     __device__ void add_block(int k, real *y) const {
         real block[9];
-        const real *at = read + 4 * (k < room ? near_local[k] : local[k]);
+        const real *at = read + 4 * (k < room ? near_local[k] : outside().local[k]);
 #pragma unroll
         for (int e = 0; e < 9; ++e)
-            block[e] = k < room ? near_blocks[e * room + k] : __ldcg(far_blocks + e * far + (k - room));
+            block[e] = k < room ? near_blocks[e * room + k] : __ldcg(outside().far_blocks + e * far + (k - room));
         const real there[3] = {at[0], at[1], at[2]};
 #pragma unroll
         for (int a = 0; a < 3; ++a)
@@ -115,6 +147,98 @@ struct Resident {
         team.collect<false>(values);
     }
 
+    // One of two sets of words takes turns, as in the exchange: before one is used again, all have handed in sums.
+    __device__ Word *turn_of(Word *words, int64 length) const { return words + (coarse_tag & 1) * length; }
+    __device__ int coarse_row(int e) const { return 3 * (team.rank + team.blocks * (e / 3)) + e % 3; }
+
+    __device__ void tell(Word *place, double value) const {
+        put(place, {(unsigned long long)__double_as_longlong(value), coarse_tag});
+    }
+
+    __device__ double hear(const Word *place) const {
+        Word word = look(place);
+        while (word.high != coarse_tag) word = look(place);
+        return __longlong_as_double((int64)word.low);
+    }
+
+    static __device__ double over_warp(double value) {
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(ALL_LANES, value, step);
+        return value;
+    }
+
+    // Pᵀ vector, told to all by the owners; vector: shared, (count, 3), seen by all threads.
+    __device__ void gather_coarse(const real *vector) {
+        ++coarse_tag;
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, four = threadIdx.x % 4, touched = part->touched;
+        Word *parts = turn_of(part->part_words, 3 * (int64)part->coarse.touch_start[team.blocks]);
+        for (int item = threadIdx.x / 4; item - lane / 4 < 3 * touched; item += blockDim.x / 4) {
+            const int slot = part->slots + min(item / 3, touched - 1), end = part->coarse.entry_start[slot + 1];
+            real total = 0;
+#pragma unroll 4
+            for (int e = part->coarse.entry_start[slot] + four; e < end; e += 4) {
+                const Entry at = part->coarse.entry[e];
+                total += real(at.weight) * vector[3 * at.row + item % 3];
+            }
+            total += __shfl_xor_sync(ALL_LANES, total, 1);
+            total += __shfl_xor_sync(ALL_LANES, total, 2);
+            if (four == 0 && item < 3 * touched) tell(parts + 3 * slot + item % 3, total);
+        }
+        Word *sums = turn_of(part->total_words, 3 * part->coarse.count);
+        for (int e = warp; e < part->owned; e += blockDim.x / 32) {
+            const int row = coarse_row(e);
+            double total = 0.0;
+            for (int q = part->coarse.slot_start[row / 3] + lane; q < part->coarse.slot_start[row / 3 + 1]; q += 32)
+                total += hear(parts + 3 * part->coarse.slot[q] + row % 3);
+            total = over_warp(total);
+            if (lane == 0) tell(sums + row, total);
+        }
+    }
+
+    // u = A_c⁻¹ of what was gathered last, the own rows of it. Asked for late, so that few words are looked at in vain.
+    __device__ void solve_coarse() {
+        const int all = 3 * part->coarse.count, lane = threadIdx.x % 32;
+        const Word *sums = turn_of(part->total_words, all);
+        for (int i = threadIdx.x; i < all; i += blockDim.x) part->totals[i] = hear(sums + i);
+        __syncthreads();
+        for (int e = threadIdx.x / 32; e < part->owned; e += blockDim.x / 32) {
+            const float *row = part->coarse.inverse + (int64)coarse_row(e) * all;
+            double total = 0.0;
+#pragma unroll 4
+            for (int i = lane; i < all; i += 32) total += row[i] * part->totals[i];
+            total = over_warp(total);
+            if (lane == 0) part->u[e] = total;
+        }
+        __syncthreads();
+    }
+
+    // t = u + β t, y -= α t, or y = u at the start; shown to all.
+    __device__ void move_coarse(bool move, double alpha, double beta) {
+        Word *words = turn_of(part->y_words, 3 * part->coarse.count);
+        for (int e = threadIdx.x; e < part->owned; e += blockDim.x) {
+            part->t[e] = move ? part->u[e] + beta * part->t[e] : 0.0;
+            part->y[e] = move ? part->y[e] - alpha * part->t[e] : part->u[e];
+            tell(words + coarse_row(e), part->y[e]);
+        }
+    }
+
+    // Wait for y at the own slots.
+    __device__ void read_coarse() {
+        const Word *words = turn_of(part->y_words, 3 * part->coarse.count);
+        for (int i = threadIdx.x; i < 3 * part->touched; i += blockDim.x)
+            part->near_y[i] = hear(words + 3 * part->coarse.touch_node[part->slots + i / 3] + i % 3);
+        __syncthreads();
+    }
+
+    // (P y)_a of a row.
+    __device__ real from_coarse(int row, int a) const {
+        const int64 at = 8 * (int64)(first + row);
+        double total = 0.0;
+#pragma unroll
+        for (int q = 0; q < 8; ++q) total += part->coarse.weight[at + q] * part->near_y[3 * part->coarse.local[at + q] + a];
+        return total;
+    }
+
     // |free (b - A x)| for x as it is, or with all free nodes at zero; the vector is left in r.
     __device__ double residual_of(bool held_only) {
         ++tag;
@@ -123,7 +247,7 @@ struct Resident {
         });
         double square[1] = {0.0};
         multiply([&](int row, int a, real y) {
-            const real left = free[row] * b[3 * row + a] - y;
+            const real left = free[row] * outside().b[3 * row + a] - y;
             r[3 * row + a] = left;
             square[0] += (double)(left * left);
         });
@@ -137,21 +261,33 @@ struct Resident {
     __device__ void begin(double (&sums)[3]) { update(false, 0, 0, sums); }
     __device__ void advance(real alpha, real beta, double (&sums)[3]) { update(true, alpha, beta, sums); }
 
+    // p, s and x of a number; returns the residual there.
+    __device__ real step_on(int i, real alpha, real beta) {
+        const real direction = z[i] + beta * p[i], image = w[i] + beta * s[i];
+        p[i] = direction, s[i] = image, x[i] += alpha * direction;
+        return r[i] - alpha * image;
+    }
+
     __device__ void update(bool move, real alpha, real beta, double (&sums)[3]) {
         ++tag;
+        if (COARSE) {
+            if (!move) gather_coarse(r);
+            solve_coarse();
+            move_coarse(move, alpha, beta);
+            if (move)
+                for (int i = threadIdx.x; i < 3 * count; i += blockDim.x) r[i] = step_on(i, alpha, beta);
+            read_coarse();
+        }
         for_rows([&](int row, int a, bool inside) {
             const int i = 3 * row + a;
             const bool own = inside && a < 3;
             real mine = own ? r[i] : real(0);
-            if (move && own) {
-                const real direction = z[i] + beta * p[i], image = w[i] + beta * s[i];
-                p[i] = direction, s[i] = image, x[i] += alpha * direction;
-                mine -= alpha * image;
-            }
+            if (move && own && !COARSE) mine = step_on(i, alpha, beta);
             const real r0 = __shfl_sync(ALL_LANES, mine, 0, 4), r1 = __shfl_sync(ALL_LANES, mine, 1, 4);
             const real r2 = __shfl_sync(ALL_LANES, mine, 2, 4);
             const real *m = inverse + 9 * row + 3 * min(a, 2);
-            const real turned = m[0] * r0 + m[1] * r1 + m[2] * r2;
+            real turned = m[0] * r0 + m[1] * r1 + m[2] * r2;
+            if (COARSE) turned += from_coarse(row, min(a, 2));
             show(row, turned, inside);
             if (own) r[i] = mine, z[i] = turned;
         });
@@ -163,7 +299,9 @@ struct Resident {
             sums[1] += (double)(r[i] * z[i]);
             sums[2] += (double)(y * z[i]);
         });
-        sum(sums);
+        team.hand_in<false>(sums);
+        if (COARSE) gather_coarse(w);
+        team.collect<false>(sums);
     }
 
     __device__ void clear_free() {
@@ -179,15 +317,20 @@ __device__ inline real *take(real *to, const real *from, int length, int space, 
     return to + space;
 }
 
-extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) conjugate_gradient_resident(BATCH_ARGUMENTS) {
+template <bool COARSE>
+__device__ inline void solve_resident(BATCH_ARGUMENTS, const Coarse *coarse, Word *words) {
     FIND_OWN_PART
-    Resident v;
-    v.team = sums, v.tag = tag, v.exchange = (Word *)all_z + 2 * WORDS * (int64)nodes * system, v.nodes = nodes;
+    Resident<COARSE> v;
+    v.team = sums, v.tag = tag, v.nodes = nodes;
     v.first = first, v.count = count, v.room = room;
     const int64 begin_k = row_start[first];  // first own matrix block
-    v.halo = halo + halo_start[rank], v.around = halo_start[rank + 1] - halo_start[rank], v.local = local + begin_k;
-    v.b = all_b + own;
+    v.around = halo_start[rank + 1] - halo_start[rank];
     real *near = (real *)(shared_memory + SCRATCH);
+    if (COARSE) {
+        v.part = (CoarsePart *)(shared_memory + SCRATCH), v.coarse_tag = tag;
+        if (threadIdx.x == 0) v.part->place(shared_memory + SCRATCH + COARSE_PART, *coarse, rank, team, words);
+        near = (real *)(shared_memory + SCRATCH + coarse->space);
+    }
     near = take(near, nullptr, 0, 4 * wide, &v.read);  // first: read in whole words, so it must be aligned
     near = take(near, all_x + own, 3 * count, 3 * share, &v.x);
     near = take(near, nullptr, 3 * count, 3 * share, &v.p);
@@ -202,15 +345,33 @@ extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) conjugate_grad
     for (int i = threadIdx.x; i <= count; i += blockDim.x) v.near_start[i] = row_start[first + i] - begin_k;
     const int total = row_start[first + count] - begin_k, held = min(room, total);
     real *far_blocks = work + 9 * (row_start[nodes] * system + begin_k);
-    v.far = total - held, v.far_blocks = far_blocks;
+    v.far = total - held;
+    const Outside outside = {(Word *)all_z + 2 * WORDS * (int64)nodes * system, halo + halo_start[rank],
+                             local + begin_k, far_blocks, all_b + own};
+    if (!COARSE) v.near_outside = outside;
+    if (COARSE && threadIdx.x == 0) v.part->outside = outside;
     for (int e = threadIdx.x; e < 9 * v.far; e += blockDim.x)
         far_blocks[e % 9 * v.far + e / 9] = __ldcs(blocks + 9 * (begin_k + held) + e);
     for (int k = threadIdx.x; k < held; k += blockDim.x) v.near_local[k] = local[begin_k + k];
     for (int e = threadIdx.x; e < 9 * held; e += blockDim.x)
         v.near_blocks[e % 9 * room + e / 9] = blocks[9 * begin_k + e];
     __syncthreads();
-    const Outcome outcome = iterate(v, tolerance, limit);
+    const Outcome outcome = iterate<COARSE>(v, tolerance, limit);  // y drifts: begin anew where it has gone too far
     __syncthreads();
     for (int i = threadIdx.x; i < 3 * count; i += blockDim.x) all_x[own + i] = v.x[i];
     if (rank == 0 && threadIdx.x == 0) write_report(report + 3 * system, outcome);
+}
+
+extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) conjugate_gradient_resident(BATCH_ARGUMENTS) {
+    solve_resident<false>(nodes, team, room, wide, row_start, column, halo, halo_start, local, all_blocks, all_inverse,
+                          all_free, all_b, all_x, all_z, work, block_stride, inverse_stride, tolerance, limit, tag,
+                          places, report, nullptr, nullptr);
+}
+
+// One system; words: 12 count + 6 slots.
+extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1)
+    conjugate_gradient_resident_coarse(BATCH_ARGUMENTS, const Coarse *coarse, Word *words) {
+    solve_resident<true>(nodes, team, room, wide, row_start, column, halo, halo_start, local, all_blocks, all_inverse,
+                         all_free, all_b, all_x, all_z, work, block_stride, inverse_stride, tolerance, limit, tag,
+                         places, report, coarse, words);
 }

@@ -25,16 +25,17 @@ struct Points {
 };
 
 // Row i of the blocks += value · weight_p weight_q n nᵀ for the points of the cell in which node i is corner p.
-// slot: of node i; value (P,) in steps of `stride`.
+// slot: of node i, negative for a block that nobody wants; value (P,) in steps of `stride`.
 __device__ inline void add_cell_blocks(const Points &points, int c, int p, const int64 *slot, const double *normal,
                                        const double *value, int stride, real *blocks) {
     for (int q = 0; q < 8; ++q) {
+        const int offset =
+            13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1);
+        if (slot[offset] < 0) continue;
         double total = 0.0;
         for (int64 t = points.start[c]; t < points.start[c + 1]; ++t)
             total += value[stride * t] * points.weight[8 * t + p] * points.weight[8 * t + q];
         if (total == 0.0) continue;
-        const int offset =
-            13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1);
         real *block = blocks + 9 * slot[offset];
         for (int a = 0; a < 3; ++a)
             for (int b = 0; b < 3; ++b) block[3 * a + b] += total * normal[a] * normal[b];

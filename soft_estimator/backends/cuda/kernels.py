@@ -17,10 +17,14 @@ PARTS = {
     "elasticity": ("common.cuh", "elasticity.cuh"),
     "contact": ("common.cuh", "contact.cuh"),
     "linear": ("common.cuh",),
-    "conjugate_gradient_resident": ("common.cuh", "conjugate_gradient.cuh"),
+    "conjugate_gradient_resident": ("common.cuh", "conjugate_gradient.cuh", "coarse.cuh"),
     "conjugate_gradient_streamed": ("common.cuh", "conjugate_gradient.cuh"),
     "step": (*_CELLS, "step.cuh"),
-    "conjugate_gradient_columns": ("common.cuh", "conjugate_gradient.cuh"),
+    "conjugate_gradient_columns": ("common.cuh", "conjugate_gradient.cuh", "coarse.cuh"),
+    "coarse": ("common.cuh",),
+    "coarse_inverse": ("common.cuh", "conjugate_gradient.cuh"),
+    "conjugate_gradient_cells": (*_CELLS, "step.cuh", "conjugate_gradient.cuh", "cell_sums.cuh", "cells.cuh"),
+    "lanes": ("common.cuh",),
     "step_adjoint": (*_CELLS, "step.cuh"),
     "step_tangent": (*_CELLS, "step.cuh"),
     "guard": (*_CELLS, "step.cuh"),
@@ -42,19 +46,19 @@ def options(real: str) -> tuple[str, ...]:
 
 
 @cache
-def kernel(name: str, function: str, real: str) -> Any:
-    """A kernel of `name`.cu for float32 or float64, compiled or taken from CuPy's cache."""
-    return _module(name, real).get_function(function)
+def kernel(name: str, function: str, real: str, *defines: str) -> Any:
+    """A kernel of `name`.cu for float32 or float64, compiled or taken from CuPy's cache; defines: such as "SIZE=3"."""
+    return _module(name, real, *defines).get_function(function)
 
 
 @cache
-def _module(name: str, real: str) -> cupy.RawModule:
+def _module(name: str, real: str, *defines: str) -> cupy.RawModule:
     # Blocks of a persistent kernel wait for each other: a cooperative launch makes sure that all run at once.
     return cupy.RawModule(
         code=source(name),
-        options=options(real),
+        options=(*options(real), *(f"-D{define}" for define in defines)),
         backend="nvrtc",
-        enable_cooperative_groups=name.startswith("conjugate"),
+        enable_cooperative_groups=name.startswith("conjugate") or name == "coarse_inverse",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import cupy
 import numpy as np
 
 from soft_estimator.backends.cuda.arrays import real_of, typed, writing

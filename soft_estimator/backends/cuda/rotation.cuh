@@ -73,7 +73,7 @@ __device__ inline void closest_rotation(const double *f, double *r) {
     double determinant = cofactor(f, c);
 #pragma unroll
     for (int i = 0; i < 9; ++i) size += f[i] * f[i], r[i] = f[i];
-    if (!(determinant > 1e-3 * pow(size / 3.0, 1.5))) {
+    if (!(determinant > 1e-3 * (size / 3.0) * sqrt(size / 3.0))) {
         closest_rotation_by_quaternion(f, r);
         return;
     }
@@ -87,9 +87,10 @@ __device__ inline void closest_rotation(const double *f, double *r) {
             for (int i = 0; i < 9; ++i) norm_x += r[i] * r[i], norm_c += c[i] * c[i];
             gamma = sqrt(sqrt(norm_c / norm_x) / determinant);
         }
+        const double ahead = 0.5 * gamma, back = 0.5 / (determinant * gamma);
 #pragma unroll
         for (int i = 0; i < 9; ++i) {
-            const double updated = 0.5 * (gamma * r[i] + c[i] / (determinant * gamma));
+            const double updated = ahead * r[i] + back * c[i];
             change = fmax(change, fabs(updated - r[i]));
             r[i] = updated;
         }

@@ -43,20 +43,22 @@ extern "C" __global__ void turn_cells(const Body *bodies, const Scheme *schemes,
         if (write) corner[24 * place + 3 * p + k] = force[k];
 }
 
-// Blocks (systems, row_start[N], 9) of c_m M + c_d D + c_k K; the grid's second dimension is the neighbour's offset.
+// Blocks (systems, row_start[N], 9) of c_m M + c_d D + c_k K. The grid's second dimension is the neighbour's offset; where
+// only some blocks are kept, `kept` says of each of them 27 · node + offset, and there is a thread for each.
 extern "C" __global__ void assemble_systems(const Body *bodies, const Scheme *schemes, const double *materials,
-                                            int width, const real *rotation, real *blocks) {
+                                            int width, const int *kept, const real *rotation, real *blocks) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
-    const int i = thread_index(), offset = blockIdx.y, system = blockIdx.z;
-    if (i >= body.nodes) return;
-    const int64 place = body.slot[27 * (int64)i + offset];
+    const int64 t = thread_index(), system = blockIdx.z;
+    if (t >= (kept ? body.row_start[body.nodes] : body.nodes)) return;
+    const int64 which = kept ? kept[t] : 27 * t + blockIdx.y, i = which / 27, place = body.slot[which];
+    const int offset = which % 27;
     if (place < 0) return;
     const Material &m = material_of(materials, width, system);
     const double scale = scheme.c_k + scheme.c_d * m.stiffness_damping;
     real block[9];
     stiffness_block(
-        body.node_cells + 8 * (int64)i, offset, rotation + 9 * body.cells * system, body.gradient_index, body.table,
+        body.node_cells + 8 * i, offset, rotation + 9 * body.cells * system, body.gradient_index, body.table,
         [&](int c) { return real(scale * m.young[body.cell_region[c]]); }, real(m.lam), real(m.mu), block);
     if (offset == 13) {
         const real mass = m.density * body.volume[i];

@@ -12,11 +12,15 @@ from typing import Any
 import cupy
 import numpy as np
 
+from soft_estimator.backends.cuda.cell_layout import cell_moments, few_blocks
+from soft_estimator.backends.cuda.cells import CellSolver, device_can_solve
+from soft_estimator.backends.cuda.coarse import CoarseSolver, solver_with_coarse_level
 from soft_estimator.backends.cuda.kernels import kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
 
 SUMS = 13  # of a node, as numbered in step_adjoint.cu
 MATERIAL_NUMBERS = 12
+FEWEST_WITHOUT_MATRIX = 5  # systems from which on the cells' products are faster than the assembled matrices'
 State = tuple[Any, Any, Any]  # u, v, a, each (systems, N, 3)
 
 # The pointers of `struct Body` in step.cuh, in order, with their types.
@@ -70,15 +74,28 @@ class CudaStepper:
         self.systems, self.regions = len(materials), materials.shape[1] - MATERIAL_NUMBERS
         self._arrays = {k: cupy.ascontiguousarray(body[k], dtype=t or self.real) for k, t in _BODY}
         self.nodes, self.cells = len(self._arrays["free"]), len(self._arrays["cell_region"])
+        many = self.systems >= FEWEST_WITHOUT_MATRIX and device_can_solve(self.real)
+        self._moments = cell_moments(cupy.asnumpy(body["table"])) if many else None
+        self._kept: Any = None  # 27 · node + offset of the blocks that are kept, where not all are
+        if self._moments is not None:
+            self._keep_few_blocks()
         self.row_blocks, self.points = len(self._arrays["column"]), len(self._arrays["point_area"])
         pointers = [self.nodes, self.cells, self.points, *(self._arrays[k].data.ptr for k, _ in _BODY)]
         words = np.concatenate([np.array(pointers, np.uint64), np.array([spacing_m]).view(np.uint64)])
         self.body = cupy.asarray(words)
         self.scheme = cupy.asarray(np.array([*scheme, *contact], np.float64))
         self.has_contact = contact[0] > 0
+        self.implicit_stiffness = float(scheme[4] * contact[0] * contact[2])  # c_k, Pa/m, 1 for implicit
         self.materials = cupy.asarray(np.ascontiguousarray(materials, np.float64))
         self.start = cupy.ascontiguousarray(cupy.asarray(start), np.float64)
+        self.solver: Any
         self._allocate()
+        self.coarse: CoarseSolver | None = None
+        if self.systems == 1:
+            self.coarse = solver_with_coarse_level(self.solver, body.get("coarse"), self._arrays, scheme, spacing_m)
+        if self.coarse is not None:
+            self.solver = self.coarse
+            self.coarse.choose(materials[0])
 
     def _allocate(self) -> None:
         b, n, c, real = self.systems, self.nodes, self.cells, self.real
@@ -88,8 +105,24 @@ class CudaStepper:
         self.touch = cupy.empty((b, self.points, 2))
         self.pulled: Any = None  # the adjoint's own arrays, made when first needed
         self.nothing: Any = None  # derivatives of zero, likewise
-        solver = (self._arrays["row_start"], self._arrays["column"], self._arrays["free"])
-        self.solver = BatchSolver(*solver, b, real)
+        if self._moments is None:
+            solver = (self._arrays["row_start"], self._arrays["column"], self._arrays["free"])
+            self.solver = BatchSolver(*solver, b, real)
+        else:
+            self.solver = CellSolver(self.scheme, self._arrays, self._moments, b, real, self.implicit_stiffness)
+            self._put_alike_together(self.materials.get())
+
+    def _put_alike_together(self, materials: np.ndarray) -> None:
+        """Systems side by side that need about as many iterations: those of about the same speed of sound."""
+        self.solver.set_order(np.argsort(materials[:, 1] * materials[:, 12:].max(axis=1) / materials[:, 2]))
+
+    def _keep_few_blocks(self) -> None:
+        """Of the matrices only what is needed beside products: diagonal blocks and the rows of held nodes."""
+        names = ("slot", "row_start", "column")
+        few = few_blocks(*(cupy.asnumpy(self._arrays[k]) for k in ("slot", "column", "held")))
+        for name, array in zip(names, few):
+            self._arrays[name] = cupy.asarray(array, self._arrays[name].dtype)
+        self._kept = cupy.asarray(np.nonzero(few[0].ravel() >= 0)[0], np.int32)
 
     @property
     def arrays(self) -> Mapping[str, Any]:
@@ -100,6 +133,10 @@ class CudaStepper:
         """Take other materials and starts for the same systems."""
         self.materials.set(np.ascontiguousarray(materials, np.float64))
         self.start[...] = cupy.asarray(start)
+        if self.coarse is not None:
+            self.coarse.choose(materials[0])
+        if self._moments is not None:
+            self._put_alike_together(materials)
 
     def common(self) -> tuple:
         """What all kernels of a step take first."""
@@ -117,13 +154,21 @@ class CudaStepper:
         """
         common = self.common()
         self._launch("step", "turn_cells", 8 * self.cells, *common, *before, self.rotation, self.corner)
-        self._launch("step", "assemble_systems", self.nodes, *common, self.rotation, self.blocks, grid=(27,))
+        self._assemble()
         system = (self.blocks, self.inverse, self.rhs, self.solution)
         self._touch(before)
         loads = (paths, self.start, self.corner, self.touch)
         self._launch("step", "prepare_step", self.nodes, *common, *before, *loads, *system)
-        self.solver.solve(*system, self.tolerance, self.limit, report)
+        self._solve(report)
         self._launch("step", "advance", 3 * self.nodes, *common[:2], *before, self.solution, *after)
+
+    def _solve(self, report: Any) -> None:
+        system = (self.inverse, self.rhs, self.solution)
+        if self._moments is None:
+            self.solver.solve(self.blocks, *system, self.tolerance, self.limit, report)
+        else:
+            cells = (self.materials, self.rotation, *system, self.touch)
+            self.solver.solve(*cells, self.tolerance, self.limit, report)
 
     def linearise(self, before: State, bar: State | None = None) -> None:
         """Rotations, blocks and preconditioner of the step from `before`; the adjoint's right-hand side for `bar`."""
@@ -131,11 +176,16 @@ class CudaStepper:
         if bar is None and self.nothing is None:
             self.nothing = cupy.zeros((self.systems, self.nodes, 3), self.real)
         self._launch("step", "turn_cells", 8 * self.cells, *common, *before, self.rotation, None)
-        self._launch("step", "assemble_systems", self.nodes, *common, self.rotation, self.blocks, grid=(27,))
+        self._assemble()
         system = (self.blocks, self.inverse, self.rhs, self.solution)
         bar = bar or (self.nothing,) * 3
         self._touch(before)
         self._launch("step_adjoint", "prepare_step_adjoint", self.nodes, *common, *before, *bar, self.touch, *system)
+
+    def _assemble(self) -> None:
+        threads, grid = (self.nodes, (27,)) if self._kept is None else (self.row_blocks, (1,))
+        blocks = (self._kept, self.rotation, self.blocks)
+        self._launch("step", "assemble_systems", threads, *self.common(), *blocks, grid=grid)
 
     def _touch(self, before: State) -> None:
         """Force and stiffness of the contact points."""
@@ -153,8 +203,8 @@ class CudaStepper:
     def backward(self, before: State, u_after: Any, bar: State, paths: Any, report: Any) -> None:
         """One step backwards: `bar`, the derivatives by the state after the step, become those by the one before."""
         self.linearise(before, bar)
-        common, system = self.common(), (self.blocks, self.inverse, self.rhs, self.solution)
-        self.solver.solve(*system, self.tolerance, self.limit, report)
+        common = self.common()
+        self._solve(report)
         cells = (self.rotation, self.pulled, self.turned, self.lame_sums)
         self._launch(
             "step_adjoint", "pull_cells_adjoint", 8 * self.cells, *common, *before, u_after, self.solution, *cells
