@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from soft_estimator.backends.cpu.cloud import find_flying, sort_out, split_by_plane
-from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels
+from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels, mark_pieces
 from soft_estimator.backends.cpu.flying import regain_steep
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.plane import NoPlane, PlaneFit, fit_support_plane
@@ -110,9 +110,7 @@ class ObjectFinder:
         label, pieces = self._pieces(cloud, why, std)
         choice = choose_pieces(points, label, pieces, self.track, self.settings, time_s)
         self.track = choice.track
-        why[(why == 0) & (label < 0)] = Why.SPECK
-        why[(label >= 0) & choice.small[label]] = Why.SPECK
-        why[(label >= 0) & ~choice.small[label]] = Why.OTHER_PIECE
+        mark_pieces(label, choice.small, Why.SPECK, Why.OTHER_PIECE, why)
         why[choice.beyond] = Why.BEYOND_TRACK
         if len(choice.chosen) == 0:
             return NothingFound(choice.reason, self.plane, why.reshape(shape))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from soft_estimator.backends.cpu.bundles import bundle_means
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.settings import FinderSettings
 
 _GAP_SIGMAS = 6.0  # points of a bundle that lie farther apart than this, in standard deviations, are two surfaces
+_MOST_ACROSS = 2000  # bundles side by side
 
 
 def thinned_along_view(
@@ -28,7 +30,8 @@ def thinned_along_view(
     place = (points - cloud.sensor_m) @ basis.T
     depth_m = float(place[:, 2].mean())
     place[:, :2] *= depth_m / np.maximum(place[:, 2:], 1e-6)
-    width_m = settings.least_voxel_m
+    # Never more bundles than there is memory for, however far apart the points are.
+    width_m = max(settings.least_voxel_m, float(np.ptp(place[:, :2], axis=0).max()) / _MOST_ACROSS)
     while True:
         mean, spread, count = _bundle_means(place, std, width_m)
         if len(mean) <= settings.point_budget:
@@ -41,27 +44,7 @@ def thinned_along_view(
 
 
 def _bundle_means(place: np.ndarray, std: np.ndarray, width_m: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean place (n, 3), mean std (n,) and number of points (n,) of every bundle's surfaces.
-
-    A surface seen so obliquely that it runs deep through its bundle gets bundles of half the width.
-    """
-    at = (place[:, :2] - place[:, :2].min(axis=0)) / width_m
-    cell = np.floor(at).astype(np.int64)
-    bundle = cell[:, 0] * (cell[:, 1].max() + 1) + cell[:, 1]
-    order, starts = _surfaces(bundle, place[:, 2], std)
-    ends = np.append(starts[1:], len(order)) - 1
-    deep = place[order[ends], 2] - place[order[starts], 2] > _GAP_SIGMAS * std[order[starts]]
-    oblique = np.empty(len(order), dtype=bool)
-    oblique[order] = np.repeat(deep, ends + 1 - starts)
-    quarter = (2 * (at - cell)).astype(np.int64)
-    bundle = 4 * bundle + np.where(oblique, 2 * quarter[:, 0] + quarter[:, 1], 0)
-    order, starts = _surfaces(bundle, place[:, 2], std)
-    count = np.diff(np.append(starts, len(order)))
-    return np.add.reduceat(place[order], starts) / count[:, None], np.add.reduceat(std[order], starts) / count, count
-
-
-def _surfaces(bundle: np.ndarray, depth_m: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points sorted by bundle and depth, as indices, and where in that order each surface in a bundle begins."""
-    order = np.lexsort((depth_m, bundle))
-    new = (np.diff(bundle[order]) != 0) | (np.diff(depth_m[order]) > _GAP_SIGMAS * std[order[1:]])
-    return order, np.flatnonzero(np.append(True, new))
+    """Mean place (n, 3), mean std (n,) and number of points (n,) of every bundle's surfaces."""
+    low = place[:, :2].min(axis=0)
+    columns, rows = (np.floor((place[:, :2].max(axis=0) - low) / width_m).astype(np.int64) + 1).tolist()
+    return bundle_means(place, std, low, width_m, columns, rows, _GAP_SIGMAS)

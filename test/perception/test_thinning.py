@@ -35,9 +35,7 @@ def test_the_means_scatter_as_they_say(tilt_deg: float) -> None:
     """
     points, normal, on = noisy_plane(np.radians(tilt_deg))
     std = np.full(len(points), NOISE_M)
-    mean, spread, _ = thinned_along_view(
-        cloud_from_points(points), points, std, FinderSettings(point_budget=BUDGET)
-    )
+    mean, spread, _ = thinned_along_view(cloud_from_points(points), points, std, FinderSettings(point_budget=BUDGET))
     assert BUDGET / 3 < len(mean) <= BUDGET
     assert np.median(spread) < 0.75 * NOISE_M
     off = (mean - on) @ normal / (mean @ normal / mean[:, 2])

@@ -7,7 +7,7 @@ the input. Union-find with path halving, the lower root winning, runs serially: 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 
 from soft_estimator.backends.cpu.cloud import _depth, _hash
 
@@ -225,3 +225,16 @@ def join_split(
             count[k] += count[j]
             alive[j] = False
     return mean[alive], std[alive], count[alive]
+
+
+@njit(parallel=True, cache=True)
+def mark_pieces(label: np.ndarray, small: np.ndarray, speck: int, other: int, why: np.ndarray) -> None:
+    """Say why points are left out: those of no piece or of a small one as specks, the rest as other pieces.
+
+    label: piece of each point, negative for none, (n,). small: of each piece. why: (n,), 0 for not left out so far.
+    """
+    for i in prange(label.shape[0]):
+        if label[i] >= 0:
+            why[i] = speck if small[label[i]] else other
+        elif why[i] == 0:
+            why[i] = speck

@@ -1,0 +1,75 @@
+"""Means over bundles of a camera's neighbouring rays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def _sort_by_depth(order, begin, end, place):
+    for i in range(begin + 1, end):
+        k = order[i]
+        j = i - 1
+        while j >= begin and place[order[j], 2] > place[k, 2]:
+            order[j + 1] = order[j]
+            j -= 1
+        order[j + 1] = k
+
+
+@njit(cache=True)
+def bundle_means(place, std, low, width, columns, rows, gap):
+    """Mean place, mean std and number of points of every surface in every bundle.
+
+    Surfaces of a bundle lie farther apart in depth than gap · std. One seen so obliquely that it runs as deep itself
+    gets four bundles of half the width.
+
+    Args:
+        place: across, across and along the view, (n, 3). std: (n,). low: least of the first two, (2,).
+        width: of a bundle. columns, rows: how many there are. gap: in standard deviations.
+    Returns:
+        (m, 3), (m,), (m,), in the order of the bundles.
+    """
+    n = place.shape[0]
+    bundle = np.empty(n, np.int64)
+    start = np.zeros(columns * rows + 1, np.int64)
+    for i in range(n):
+        a = min(columns - 1, np.int64((place[i, 0] - low[0]) / width))
+        b = min(rows - 1, np.int64((place[i, 1] - low[1]) / width))
+        bundle[i] = a * rows + b
+        start[bundle[i] + 1] += 1
+    for c in range(columns * rows):
+        start[c + 1] += start[c]
+    order, filled = np.empty(n, np.int64), start[:-1].copy()
+    for i in range(n):
+        order[filled[bundle[i]]] = i
+        filled[bundle[i]] += 1
+    mean, spread, count = np.zeros((n, 3)), np.zeros(n), np.zeros(n, np.int64)
+    found = 0
+    for c in range(columns * rows):
+        _sort_by_depth(order, start[c], start[c + 1], place)
+        begin = start[c]
+        while begin < start[c + 1]:
+            end = begin + 1
+            while end < start[c + 1] and place[order[end], 2] - place[order[end - 1], 2] <= gap * std[order[end]]:
+                end += 1
+            oblique = place[order[end - 1], 2] - place[order[begin], 2] > gap * std[order[begin]]
+            for quarter in range(4 if oblique else 1):
+                for e in range(begin, end):
+                    i = order[e]
+                    if oblique:
+                        right = (place[i, 0] - low[0]) / width % 1.0 >= 0.5
+                        above = (place[i, 1] - low[1]) / width % 1.0 >= 0.5
+                        if quarter != 2 * np.int64(right) + np.int64(above):
+                            continue
+                    count[found] += 1
+                    spread[found] += std[i]
+                    for axis in range(3):
+                        mean[found, axis] += place[i, axis]
+                if count[found] > 0:
+                    spread[found] /= count[found]
+                    for axis in range(3):
+                        mean[found, axis] /= count[found]
+                    found += 1
+            begin = end
+    return mean[:found].copy(), spread[:found].copy(), count[:found].copy()
