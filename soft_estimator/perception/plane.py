@@ -12,6 +12,10 @@ from soft_estimator.perception.settings import NoiseSettings, PlaneSettings
 
 _CUT_SIGMAS = 4.0  # Tukey's loss is flat from here
 _FIT_POINTS = 100_000  # more would not change the plane by what its covariance says
+# How much farther, and at how few of the points, each round of a fit looks: a plane through three noisy points is
+# tilted, the last frame's is not.
+_FROM_THREE_POINTS = ((3.0, 8), (1.5, 8), (1.0, 8), (1.0, 1), (1.0, 1))
+_FROM_LAST_FRAME = ((1.5, 8), (1.0, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +87,7 @@ def fit_support_plane(
     if usable < 20:
         return NoPlane(f"only {usable} measured points are left to fit the support plane to; check range and crop box")
     if guess is not None:
-        fit = _refine(cloud, why, std_m, guess.as_row, noise)
+        fit = _refine(cloud, why, std_m, guess.as_row, noise, _FROM_LAST_FRAME)
         if fit is not None and fit.share > 0.7 * guess.share and _allowed(fit.normal, settings):
             return fit
     row = _search(points, why, std_m, cloud.sensor_m, settings)
@@ -133,14 +137,21 @@ def _search(
     return planes[int(np.argmax(count))]
 
 
-def _refine(cloud: Cloud, why: np.ndarray, std: np.ndarray, row: np.ndarray, noise: NoiseSettings) -> PlaneFit | None:
+def _refine(
+    cloud: Cloud,
+    why: np.ndarray,
+    std: np.ndarray,
+    row: np.ndarray,
+    noise: NoiseSettings,
+    rounds: tuple[tuple[float, int], ...] = _FROM_THREE_POINTS,
+) -> PlaneFit | None:
     """Weighted total least squares with Tukey's loss, started at a plane (4,)."""
     points = cloud.flat_m
     finest = max(1, len(points) // _FIT_POINTS)
     shift = -row[3] * row[:3]
-    # the first rounds look farther: a plane through three noisy points is tilted
-    for cut, stride in zip(_CUT_SIGMAS * np.array([3.0, 1.5, 1.0, 1.0, 1.0]), (8 * finest,) * 3 + (finest,) * 2):
+    for wider, coarser in rounds:
         s = np.empty(13)
+        cut, stride = _CUT_SIGMAS * wider, coarser * finest
         plane_moments(points, why, std, cloud.sensor_m, cloud.axis, row, shift, cut, stride, s)
         if s[11] < 10:
             return None
