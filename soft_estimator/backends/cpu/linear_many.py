@@ -16,14 +16,30 @@ _FAST = {"contract"}
 
 @njit(cache=True, fastmath=_FAST)
 def _row_times_many(i, row_start, column, blocks, x, y):
+    """y (3, B) = a row of A times x, three blocks at a time: fewer loads and stores of y."""
     width = x.shape[2]
     y[:] = 0
-    for k in range(row_start[i], row_start[i + 1]):
-        block, there = blocks[k], x[column[k]]
+    k, end = row_start[i], row_start[i + 1]
+    while k + 3 <= end:
+        l, m, n = column[k], column[k + 1], column[k + 2]
         for a in range(3):
-            b0, b1, b2 = block[3 * a], block[3 * a + 1], block[3 * a + 2]
+            l0, l1, l2 = blocks[k, 3 * a], blocks[k, 3 * a + 1], blocks[k, 3 * a + 2]
+            m0, m1, m2 = blocks[k + 1, 3 * a], blocks[k + 1, 3 * a + 1], blocks[k + 1, 3 * a + 2]
+            n0, n1, n2 = blocks[k + 2, 3 * a], blocks[k + 2, 3 * a + 1], blocks[k + 2, 3 * a + 2]
             for j in range(width):
-                y[a, j] += b0 * there[0, j] + b1 * there[1, j] + b2 * there[2, j]
+                y[a, j] += (
+                    (l0 * x[l, 0, j] + l1 * x[l, 1, j] + l2 * x[l, 2, j])
+                    + (m0 * x[m, 0, j] + m1 * x[m, 1, j] + m2 * x[m, 2, j])
+                    + (n0 * x[n, 0, j] + n1 * x[n, 1, j] + n2 * x[n, 2, j])
+                )
+        k += 3
+    while k < end:
+        n = column[k]
+        for a in range(3):
+            n0, n1, n2 = blocks[k, 3 * a], blocks[k, 3 * a + 1], blocks[k, 3 * a + 2]
+            for j in range(width):
+                y[a, j] += n0 * x[n, 0, j] + n1 * x[n, 1, j] + n2 * x[n, 2, j]
+        k += 1
 
 
 @njit(cache=True)
