@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from soft_estimator.live.bag_files import Bag, BagMessage, Topic, list_topics
 from soft_estimator.live.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC, TruthRow
+from soft_estimator.perception.bag_files import Bag, BagMessage, Topic, list_topics
 from soft_estimator.perception.bags import CLOUD, IMAGE, INFO, TREE, cloud_of, info_topic_of, time_of
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.transforms import TransformTree

@@ -9,21 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from soft_estimator.perception.bag_files import Bag
 from soft_estimator.perception.cloud import Cloud, Intrinsics, cloud_from_depth, cloud_from_points
 from soft_estimator.perception.transforms import TransformTree
 
-BAG_ENDINGS = (".mcap", ".db3")
 CLOUD, IMAGE, INFO = "sensor_msgs/msg/PointCloud2", "sensor_msgs/msg/Image", "sensor_msgs/msg/CameraInfo"
 TREE = "tf2_msgs/msg/TFMessage"
 _DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
 _DEPTH_ENCODINGS = {"16UC1": "u2", "mono16": "u2", "32FC1": "f4"}
-
-
-def is_bag(path: Path) -> bool:
-    """Whether a path is a ROS 2 bag: its folder or its storage file."""
-    if path.is_dir():  # a recording that was cut off has no metadata.yaml
-        return (path / "metadata.yaml").is_file() or any(p.suffix.lower() in BAG_ENDINGS for p in path.iterdir())
-    return path.suffix.lower() in BAG_ENDINGS
 
 
 def read_bag(path: Path, topic: str | None = None, fixed_frame: str | None = None) -> Iterator[tuple[float, Cloud]]:
@@ -35,48 +28,37 @@ def read_bag(path: Path, topic: str | None = None, fixed_frame: str | None = Non
         fixed_frame: frame to give points in, at each message's stamp; by default the root of the transforms above the
             sensor's frame, which is the sensor's frame itself if the bag has none.
     """
-    reader_class, typestore = _import_rosbags()
-    files = storage_files(path)
-    with reader_class(files, default_typestore=typestore) as reader:
-        types = {c.topic: c.msgtype for c in reader.connections}
+    with Bag(path) as bag:
+        types = {t.name: t.kind for t in bag.topics}
         chosen = choose_topic(path, types, topic)
         info_topic = info_topic_of(path, chosen, types) if types[chosen] == IMAGE else None
-        tree, lenses = _read_ahead(reader, info_topic)
-        wanted = [c for c in reader.connections if c.topic == chosen]
-        told, read = sum(c.msgcount for c in wanted), 0
-        for connection, stamp_ns, raw in reader.messages(wanted):
-            message, read = reader.deserialize(raw, connection.msgtype), read + 1
-            seconds, own = time_of(message, stamp_ns), message.header.frame_id
+        tree, lenses = _read_ahead(bag, info_topic)
+        told, read = sum(t.count for t in bag.topics if t.name == chosen), 0
+        for recorded in bag.messages([chosen]):
+            message, read = bag.decode(recorded), read + 1
+            seconds, own = time_of(message, recorded.stamp_ns), message.header.frame_id
             pose = tree.pose(own, fixed_frame or tree.root(own), seconds)
-            cloud = cloud_of(message, connection.msgtype, _lens_at(lenses, stamp_ns), pose)
+            cloud = cloud_of(message, recorded.kind, _lens_at(lenses, recorded.stamp_ns), pose)
             if cloud is not None:
                 yield seconds, cloud
         if read < max(told, 1):
             raise ValueError(f"bag {path} has {told} messages on {chosen}, but {read} could be read; record it again")
 
 
-def storage_files(path: Path) -> list[Path]:
-    """A bag's storage files themselves: its folder's metadata may hide topics whose QoS it tells differently."""
-    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.suffix.lower() in BAG_ENDINGS)
-    if not files:
-        raise ValueError(f"bag {path} holds no .mcap or .db3 file; was the recording copied completely?")
-    return files
-
-
-def _read_ahead(reader: Any, info_topic: str | None) -> tuple[TransformTree, list[tuple[int, Any]]]:
+def _read_ahead(bag: Bag, info_topic: str | None) -> tuple[TransformTree, list[tuple[int, Any]]]:
     """All transforms, and the camera's descriptions with their stamps [ns].
 
     Read before the clouds: a transform between two stamps needs the later one, and a latched description may have been
     recorded after the first image.
     """
     tree, lenses = TransformTree(), []
-    wanted = [c for c in reader.connections if c.msgtype == TREE or c.topic == info_topic]
-    for connection, stamp_ns, raw in reader.messages(wanted) if wanted else ():
-        message = reader.deserialize(raw, connection.msgtype)
-        if connection.msgtype == TREE:
-            tree.add(message, static=connection.topic.endswith("tf_static"))
+    wanted = [t.name for t in bag.topics if t.kind == TREE or t.name == info_topic]
+    for recorded in bag.messages(wanted):
+        message = bag.decode(recorded)
+        if recorded.kind == TREE:
+            tree.add(message, static=recorded.topic.endswith("tf_static"))
         else:
-            lenses.append((stamp_ns, message))
+            lenses.append((recorded.stamp_ns, message))
     if info_topic is not None and not lenses:
         raise ValueError(f"the bag's {info_topic} holds no CameraInfo; record the camera's CameraInfo, too")
     return tree, lenses
@@ -86,15 +68,6 @@ def _lens_at(lenses: list[tuple[int, Any]], stamp_ns: int) -> Any:
     """The newest description of the camera up to a stamp, or the first one."""
     known = [info for at_ns, info in lenses if at_ns <= stamp_ns]
     return known[-1] if known else lenses[0][1] if lenses else None
-
-
-def _import_rosbags() -> tuple[Any, Any]:
-    try:
-        from rosbags.highlevel import AnyReader
-        from rosbags.typesys import Stores, get_typestore
-    except ImportError as error:
-        raise ValueError("reading a bag needs rosbags; run: pip install soft_estimator[perception]") from error
-    return AnyReader, get_typestore(Stores.ROS2_JAZZY)
 
 
 def choose_topic(path: Path, types: dict[str, str], topic: str | None) -> str:
@@ -181,6 +154,3 @@ def points_of(message: Any) -> np.ndarray:
 
 def _bytes(data: Any) -> memoryview:
     return memoryview(np.ascontiguousarray(data)).cast("B") if isinstance(data, np.ndarray) else memoryview(bytes(data))
-
-
-_cloud_of, _time_s, _TransformTree = cloud_of, time_of, TransformTree  # their names until now

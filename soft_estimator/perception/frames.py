@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from soft_estimator.perception.bags import BAG_ENDINGS, is_bag, read_bag
+from soft_estimator.perception.bag_files import BAG_ENDINGS, is_recording
+from soft_estimator.perception.bags import read_bag
 from soft_estimator.perception.cloud import Cloud, Intrinsics, cloud_from_depth, cloud_from_points
 from soft_estimator.perception.point_files import POINT_ENDINGS, read_points
 from soft_estimator.perception.transforms import rotation_of
@@ -47,7 +48,7 @@ def read_frames(path: str | Path, topic: str | None = None, fixed_frame: str | N
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path} does not exist; give a folder with stamps.csv, a point file or a bag")
-    if is_bag(path):
+    if is_recording(path):
         for index, (time_s, cloud) in enumerate(read_bag(path, topic, fixed_frame)):
             yield Frame(time_s, cloud, f"message {index}")
     elif path.is_dir():

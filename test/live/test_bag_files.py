@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader
 
-from soft_estimator.live.bag_files import Bag, storage_files
 from soft_estimator.live.bag_frames import CameraFrame, TrueSurface, open_camera
 from soft_estimator.live.bag_writing import BagWriter
+from soft_estimator.perception.bag_files import Bag, storage_files
 
 GRID = np.arange(24.0).reshape(2, 4, 3) + 1.0
 

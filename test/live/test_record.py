@@ -18,12 +18,12 @@ from live.tiny_ball import ball, scene_of, write_scene
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.cli import main
 from soft_estimator.evaluation.scene import Scene
-from soft_estimator.live.bag_files import Bag, storage_files
 from soft_estimator.live.bag_frames import open_camera
 from soft_estimator.live.ground_truth import parameters_from_rows
 from soft_estimator.live.metrics import distance_to_triangles
 from soft_estimator.live.record import record_scene
 from soft_estimator.live.rendering import scene_cameras, scene_lasting
+from soft_estimator.perception.bag_files import Bag, storage_files
 from soft_estimator.perception.bags import points_of
 from soft_estimator.perception.frames import pose_matrix
 
@@ -155,7 +155,7 @@ def test_rclpy_reads_the_bytes(short_bag: Path) -> None:
 import json, sys
 from importlib import import_module
 from rclpy.serialization import deserialize_message
-from soft_estimator.live.bag_files import Bag
+from soft_estimator.perception.bag_files import Bag
 out = {{}}
 with Bag({str(short_bag)!r}) as bag:
     for item in bag.messages({[t for t in TOPICS if t != "/tf_static"]!r}):

@@ -178,3 +178,10 @@ def test_mistakes_with_bags_are_named(tmp_path: Path) -> None:
         list(read_frames(tmp_path / "bag", fixed_frame="moon"))
     with pytest.raises(ValueError, match="CameraInfo"):
         list(read_frames(tmp_path / "bag", topic="/cam/depth/image"))
+
+
+def test_a_damaged_bag_is_one_clear_error(tmp_path: Path) -> None:
+    """An empty file where the recording should be, as a copy that was cut off leaves it."""
+    (tmp_path / "recording_0.db3").touch()
+    with pytest.raises(ValueError, match="cannot be read.*damaged or was cut short"):
+        list(read_frames(tmp_path))

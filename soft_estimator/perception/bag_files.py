@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
-_ENDINGS = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
+BAG_ENDINGS = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"  # no CDR message starts like this
 
 
@@ -121,10 +121,10 @@ class Bag:
 
 
 def is_recording(path: Path) -> bool:
-    """Whether a path is a storage file, or a folder that holds one."""
+    """Whether a path is a storage file, or a recording's folder; one that was cut off has no metadata.yaml."""
     if path.is_dir():
-        return any(file.name.endswith(_ENDINGS) for file in path.iterdir())
-    return path.name.endswith(_ENDINGS)
+        return (path / "metadata.yaml").is_file() or any(file.name.endswith(BAG_ENDINGS) for file in path.iterdir())
+    return path.name.endswith(BAG_ENDINGS)
 
 
 def storage_files(path: Path) -> list[Path]:
@@ -132,10 +132,10 @@ def storage_files(path: Path) -> list[Path]:
     if not path.exists():
         raise ValueError(f"bag {path} does not exist; give the folder of a recording, or its .mcap or .db3 file")
     if path.is_file():
-        if not path.name.endswith(_ENDINGS):
+        if not path.name.endswith(BAG_ENDINGS):
             raise ValueError(f"{path} is no bag; give the folder of a recording, or its .mcap or .db3 file")
         return [path]
-    files = [file for file in path.iterdir() if file.is_file() and file.name.endswith(_ENDINGS)]
+    files = [file for file in path.iterdir() if file.is_file() and file.name.endswith(BAG_ENDINGS)]
     # where a file lies beside its unpacked twin, one of them is enough
     plain = {file.name for file in files}
     files = [file for file in files if not (file.suffix == ".zstd" and file.name.removesuffix(".zstd") in plain)]
