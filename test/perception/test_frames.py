@@ -183,5 +183,5 @@ def test_mistakes_with_bags_are_named(tmp_path: Path) -> None:
 def test_a_damaged_bag_is_one_clear_error(tmp_path: Path) -> None:
     """An empty file where the recording should be, as a copy that was cut off leaves it."""
     (tmp_path / "recording_0.db3").touch()
-    with pytest.raises(ValueError, match="cannot be read.*damaged or was cut short"):
+    with pytest.raises(ValueError, match=r"cannot be read.*damaged or was cut short"):
         list(read_frames(tmp_path))
