@@ -9,40 +9,34 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from soft_estimator.backends.cpu.align import align, distances
-from soft_estimator.backends.cpu.cloud import find_flying, thin_to_voxels
-from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels, join_split
+from soft_estimator.backends.cpu.bundles import bundle_means
+from soft_estimator.backends.cpu.cloud import find_flying
+from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels, mark_pieces
 from soft_estimator.backends.cpu.flying import regain_steep
 from soft_estimator.backends.cpu.tsdf import incidence, integrate, smooth_depth
 from soft_estimator.geometry.shapes import Box, sample
 
 
-def test_thinning_gives_the_mean_of_every_occupied_voxel() -> None:
-    points = np.random.default_rng(0).uniform(-1, 1, (3000, 3))
-    std = np.random.default_rng(1).uniform(0.1, 0.2, 3000)
-    mean, spread, count = thin_to_voxels(points, std, points.min(axis=0), 0.2, 1 << 13)
-    keys = np.floor((points - points.min(axis=0)) / 0.2)
-    _, first, group, size = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(first)  # voxels come in order of their first point
-    rank = np.argsort(order)[group.ravel()]
-    np.testing.assert_array_equal(count, size[order])
+def test_bundles_give_the_mean_of_every_surface_in_them() -> None:
+    """Two sheets a metre apart, each thinner than the gap that parts surfaces: one mean a sheet and bundle."""
+    rng = np.random.default_rng(0)
+    place = np.column_stack([rng.uniform(0, 1, (3000, 2)), rng.integers(0, 2, 3000) + rng.uniform(0, 0.1, 3000)])
+    std, low = rng.uniform(0.1, 0.2, 3000), np.zeros(2)
+    mean, spread, count = bundle_means(place, std, low, 0.2, 5, 5, 2.0)
+    keys = np.column_stack([np.floor(place[:, :2] / 0.2), np.floor(place[:, 2])])
+    _, group, size = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    group = group.ravel()
+    np.testing.assert_array_equal(count, size)
     for axis in range(3):
-        np.testing.assert_allclose(mean[:, axis], np.bincount(rank, points[:, axis]) / count, atol=1e-14)
-    np.testing.assert_allclose(spread, np.bincount(rank, std) / count, atol=1e-14)
+        np.testing.assert_allclose(mean[:, axis], np.bincount(group, place[:, axis]) / count, atol=1e-14)
+    np.testing.assert_allclose(spread, np.bincount(group, std) / count, atol=1e-14)
 
 
-def test_a_surface_split_by_a_voxel_face_becomes_one_layer() -> None:
-    # noise of 0.02 about z = 0.5, a face of voxels of 0.25: two means per column, which together are that of the column
-    rng = np.random.default_rng(12)
-    points = np.column_stack([rng.uniform(0.05, 0.2, (4000, 2)), rng.normal(0.5, 0.02, 4000)])
-    points[:, :2] += 0.25 * rng.integers(0, 6, (4000, 2))
-    means = thin_to_voxels(points, np.ones(4000), np.zeros(3), 0.25, 1 << 13)
-    assert len(means[0]) == 72
-    mean, std, count = join_split(*means, np.zeros(3), 0.25, 1 << 8)
-    assert len(mean) == 36 and count.sum() == 4000 and (std == 1).all()
-    for own, k in zip(mean, count):
-        column = (np.floor(points[:, :2] / 0.25) == np.floor(own[:2] / 0.25)).all(axis=1)
-        assert column.sum() == k
-        np.testing.assert_allclose(own, points[column].mean(axis=0), rtol=1e-12)
+def test_pieces_are_marked_as_their_sizes_say() -> None:
+    label = np.array([-1, 0, 1, 1, -1, 0])
+    why = np.array([0, 0, 0, 5, 3, 0], dtype=np.uint8)
+    mark_pieces(label, np.array([True, False]), 9, 10, why)
+    assert why.tolist() == [9, 9, 10, 10, 3, 9]
 
 
 def test_voxel_pieces_are_the_components_of_touching_voxels() -> None:

@@ -233,47 +233,6 @@ def _depth(points: np.ndarray, i: int, sensor: np.ndarray, axis: np.ndarray) -> 
 
 
 @njit(cache=True)
-def thin_to_voxels(
-    points: np.ndarray, std: np.ndarray, origin: np.ndarray, voxel: float, table_size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean point [m], mean std [m] and count of every occupied voxel, in the order in which voxels are first met.
-
-    An open-addressing table of table_size (a power of two, larger than the point count) finds the voxels.
-    """
-    slots = np.full(table_size, -1, dtype=np.int64)
-    keys = np.empty((points.shape[0], 3), dtype=np.int64)
-    mean = np.zeros((points.shape[0], 3))
-    spread = np.zeros(points.shape[0])
-    count = np.zeros(points.shape[0], dtype=np.int64)
-    found = 0
-    for i in range(points.shape[0]):
-        a = np.int64(np.floor((points[i, 0] - origin[0]) / voxel))
-        b = np.int64(np.floor((points[i, 1] - origin[1]) / voxel))
-        c = np.int64(np.floor((points[i, 2] - origin[2]) / voxel))
-        slot = _hash(a, b, c) & (table_size - 1)
-        while slots[slot] >= 0:
-            k = slots[slot]
-            if keys[k, 0] == a and keys[k, 1] == b and keys[k, 2] == c:
-                break
-            slot = (slot + 1) & (table_size - 1)
-        k = slots[slot]
-        if k < 0:
-            k = found
-            slots[slot] = k
-            keys[k, 0], keys[k, 1], keys[k, 2] = a, b, c
-            found += 1
-        count[k] += 1
-        spread[k] += std[i]
-        for axis in range(3):
-            mean[k, axis] += points[i, axis]
-    for k in range(found):
-        spread[k] /= count[k]
-        for axis in range(3):
-            mean[k, axis] /= count[k]
-    return mean[:found].copy(), spread[:found].copy(), count[:found].copy()
-
-
-@njit(cache=True)
 def _hash(a: int, b: int, c: int) -> int:
     mixed = (a * np.int64(73856093)) ^ (b * np.int64(19349669)) ^ (c * np.int64(83492791))
     mixed ^= mixed >> np.int64(17)

@@ -189,44 +189,6 @@ def _typical(around: np.ndarray, count: np.ndarray) -> float:
     return 0.0
 
 
-@njit(cache=True)
-def join_split(
-    mean: np.ndarray, std: np.ndarray, count: np.ndarray, origin: np.ndarray, voxel: float, table_size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Voxel means (n, 3) [m], stds (n,) [m] and counts (n,) with means of touching voxels nearer than half a voxel made
-    one.
-
-    A face of the lattice that runs along a surface splits its noise into a layer of points above it and one below, each
-    farther off than the noise of a mean.
-    """
-    slots = np.full(table_size, -1, dtype=np.int64)
-    keys = np.floor((mean - origin) / voxel).astype(np.int64)
-    for k in range(mean.shape[0]):
-        slots[_find(slots, keys, keys[k, 0], keys[k, 1], keys[k, 2])] = k
-    alive = np.ones(mean.shape[0], dtype=np.bool_)
-    for k in range(mean.shape[0]):
-        for side in range(6):
-            step = 1 if side < 3 else -1
-            a = keys[k, 0] + (step if side % 3 == 0 else 0)
-            b = keys[k, 1] + (step if side % 3 == 1 else 0)
-            c = keys[k, 2] + (step if side % 3 == 2 else 0)
-            j = slots[_find(slots, keys, a, b, c)]
-            if j < 0 or not alive[k] or not alive[j]:
-                continue
-            gap = 0.0
-            for axis in range(3):
-                gap += (mean[k, axis] - mean[j, axis]) ** 2
-            if gap >= 0.25 * voxel * voxel:
-                continue
-            share = count[j] / (count[j] + count[k])
-            for axis in range(3):
-                mean[k, axis] += share * (mean[j, axis] - mean[k, axis])
-            std[k] += share * (std[j] - std[k])
-            count[k] += count[j]
-            alive[j] = False
-    return mean[alive], std[alive], count[alive]
-
-
 @njit(parallel=True, cache=True)
 def mark_pieces(label: np.ndarray, small: np.ndarray, speck: int, other: int, why: np.ndarray) -> None:
     """Say why points are left out: those of no piece or of a small one as specks, the rest as other pieces.
