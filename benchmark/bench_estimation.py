@@ -21,10 +21,10 @@ from estimation_cases import Case, bunny, dragon, torus
 from estimation_trials import run_coverage, run_noise, run_starts
 
 from soft_estimator.backends import choose_backend
-from soft_estimator.estimation.levenberg_marquardt import Fit, fit
+from soft_estimator.estimation.answer import solve
+from soft_estimator.estimation.levenberg_marquardt import Fit
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.resampling import is_isotropic, refine
-from soft_estimator.estimation.uncertainty import Posterior, posterior
+from soft_estimator.estimation.uncertainty import Posterior
 from soft_estimator.evaluation.camera import DepthNoise
 from soft_estimator.physics.integrator import hht_scheme
 
@@ -32,12 +32,10 @@ E_AND_NU = ["youngs_modulus_pa", "poissons_ratio"]
 
 
 def solved(problem: Problem) -> tuple[Fit, Posterior, float]:
-    """Fit from the problem's own guess, with its posterior and the seconds it took; isotropic noise is refined."""
+    """Fit from the problem's own guess, with its posterior and the seconds it took."""
     clock = perf_counter()
-    found, resampling = fit(problem, problem.variables.start()), None
-    if is_isotropic(problem.frames[0]) and problem.frames[0].std_m.max() > 1e-4 * problem.field.spacing_m:
-        problem, found, resampling = refine(problem, found)
-    return found, posterior(problem, found.evaluation, resampling, found.covariance), perf_counter() - clock
+    found, answer = solve(problem, problem.variables.start())
+    return found, answer, perf_counter() - clock
 
 
 def row(case: Case, problem: Problem, label: str, thesis: str, limit: str) -> dict:
@@ -170,7 +168,8 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="parts to run, by comma")
     parser.add_argument("--trials", type=int, default=50, help="of the coverage part")
     parser.add_argument("--workers", type=int, default=1, help="processes for coverage, noise and starts")
-    parser.add_argument("--backend", default="cpu", help="for the dragon: cpu, cuda or auto (default: cpu)")
+    parser.add_argument("--backend", default="cpu", help="for dragon and noise: cpu, cuda or auto (default: cpu)")
+    parser.add_argument("--spacing-mm", type=float, default=4.0, help="voxels of the noise part (default: 4)")
     parser.add_argument("--seeds", type=int, default=1, help="how often the dragon's noise is drawn (default: 1)")
     parser.add_argument("--json", type=Path, help="write the numbers there, too")
     args = parser.parse_args()

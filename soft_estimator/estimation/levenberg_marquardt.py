@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from soft_estimator.estimation.problem import Evaluation, Problem
-from soft_estimator.estimation.valley import find_bottom
 from soft_estimator.physics.solver import SolverError
 
 Progress = Callable[[int, int, Evaluation], None]
@@ -29,21 +28,14 @@ class LeastSquaresSettings:
     max_step: float = 1.0
 
 
-STUCK = "no further decrease: at the minimum to working accuracy"
-
-
 @dataclass
 class Fit:
-    """Where a minimisation ended, why, and how it got there.
-
-    covariance: of θ (P, P) by the cost's own shape, where the Jacobian could not tell it; else None.
-    """
+    """Where a minimisation ended, why, and how it got there."""
 
     evaluation: Evaluation
     reason: str
     iterations: int
     history: list[dict] = field(default_factory=list)
-    covariance: np.ndarray | None = None
 
     @property
     def theta(self) -> np.ndarray:
@@ -84,27 +76,7 @@ def fit(
             continue
         result = _minimise(problem, first, frames, loose, history, total, progress)
         theta, total = result.theta, total + result.iterations
-    if result.reason == STUCK and _has_far_to_go(problem, result.evaluation):
-        return _settle(problem, result, total, history, settings.max_step)
     return Fit(result.evaluation, result.reason, total, history)
-
-
-def _has_far_to_go(problem: Problem, at: Evaluation) -> bool:
-    """Whether the Jacobian points to a place that is not here, by more than a standard deviation."""
-    hessian, gradient = normal_equations(problem, at)
-    step = np.linalg.solve(hessian, gradient)
-    return bool(step @ hessian @ step > len(step))
-
-
-def _settle(problem: Problem, stuck: Fit, iterations: int, history: list[dict], longest: float) -> Fit:
-    """Go on by the cost alone where its slope promises a fall that does not come."""
-    hessian, _ = normal_equations(problem, stuck.evaluation)
-    valley = find_bottom(lambda x: problem.evaluate(x).cost, stuck.theta, np.linalg.inv(hessian), longest)
-    at = problem.evaluate(valley.theta, jacobian=True)
-    history.append({"frames": len(problem.frames), "cost": at.cost, "theta": at.theta.copy()})
-    return Fit(
-        at, "the cost is rough: at the bottom of the parabola through it", iterations, history, valley.covariance
-    )
 
 
 def _minimise(
@@ -134,7 +106,7 @@ def _minimise(
             small = np.abs(step).max() < settings.step_tolerance
             trial, damping = None, max(damping * 10, 1e-3)
             if small or damping > 1e10:
-                return Fit(current, STUCK, iteration, history)
+                return Fit(current, "no further decrease: at the minimum to working accuracy", iteration, history)
             step, predicted = _step(problem, current, damping, settings.max_step)
         fall = current.cost - trial.cost
         damping = max(damping / (10 if fall > 0.25 * predicted else 2), 1e-9)

@@ -7,16 +7,14 @@ scattered again show it, whatever its cause (the parametric bootstrap).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from soft_estimator.estimation.levenberg_marquardt import Fit, LeastSquaresSettings, fit
+from soft_estimator.estimation.motion import motion
 from soft_estimator.estimation.observation import CarriedSurface, ObservedFrame, onto_surface, point_residuals
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.physics.step import Simulation
-from soft_estimator.physics.tangent import Tangent
 
 # Share of a shift that may be left after it was taken off: the points put back onto the surface keep their sideways
 # noise, and the shift is that at the estimate, not at the truth. A tenth to a third was left on
@@ -53,9 +51,7 @@ def refine(problem: Problem, found: Fit, *, replicates: int = 6, seed: int = 0) 
     if any(is_isotropic(f) for f in problem.frames):
         lines = _along_normals(problem, found.theta)
         settings = LeastSquaresSettings(max_iterations=8)
-        again = fit(lines, found.theta, windows=[len(lines.frames)], settings=settings)
-        # Where the cost was too rough for its Jacobian, that along the lines sees the same noise.
-        found = again if again.covariance is not None else replace(again, covariance=found.covariance)
+        found = fit(lines, found.theta, windows=[len(lines.frames)], settings=settings)
     return lines, found, resample(lines, found.theta, replicates=replicates, seed=seed)
 
 
@@ -68,12 +64,12 @@ def resample(problem: Problem, theta: np.ndarray, *, replicates: int = 6, seed: 
     prior = np.diag(1.0 / problem.variables.prior_std**2)
     hessian = np.stack([prior] * replicates)
     gradient = np.zeros((replicates, len(theta)))
-    for frame, u, changes in _motion(problem, theta):
+    for frame, u, changes in motion(problem, theta):
         bare = _put_back(problem, frame, u)
         for k in range(replicates):
             seen = frame if bare is None else _scattered(problem, bare, u, rng)
             residual = point_residuals(problem.model.body, problem.field, seen, u)
-            rows = np.stack([residual.change(du) for du in changes], axis=1) / seen.std_m[:, None]
+            rows = residual.changes(changes) / seen.std_m[:, None]
             value = residual.value_m / seen.std_m
             weighted = rows * problem.loss.weight(value)[:, None]
             hessian[k] += rows.T @ weighted
@@ -87,7 +83,7 @@ def resample(problem: Problem, theta: np.ndarray, *, replicates: int = 6, seed: 
 def _along_normals(problem: Problem, theta: np.ndarray) -> Problem:
     frames = [
         replace(frame, along=_normals(problem, frame.points_m, u)) if is_isotropic(frame) else frame
-        for frame, u, _ in _motion(problem, theta, tangent=False)
+        for frame, u, _ in motion(problem, theta, tangent=False)
     ]
     return Problem(
         problem.model, problem.variables, frames, loss=problem.loss, backend=problem.backend, field=problem.field
@@ -122,24 +118,3 @@ def _scattered(problem: Problem, bare: ObservedFrame, u: np.ndarray, rng: np.ran
         return replace(bare, points_m=bare.points_m + (bare.std_m * rng.normal(size=n))[:, None] * bare.along)
     points = bare.points_m + bare.std_m[:, None] * rng.normal(size=(n, 3))
     return replace(bare, points_m=points, along=None if bare.along is None else _normals(problem, points, u))
-
-
-def _motion(
-    problem: Problem, theta: np.ndarray, tangent: bool = True
-) -> Iterator[tuple[ObservedFrame, np.ndarray, list[np.ndarray]]]:
-    """Every frame with the displacement (N, 3) [m] at its time and its changes with each variable."""
-    simulation = Simulation(problem.model, problem.variables.parameters(theta), problem.backend)
-    linear = Tangent(simulation, problem.variables.directions(theta)) if tangent else None
-    step, host = problem.model.integrator.step_s, problem.backend.to_host
-    before = after = simulation.initial_state()
-    changes = new_changes = linear.initial() if linear else []
-    done = 0
-    for frame in problem.frames:
-        while done * step < frame.time_s - 1e-6 * step or done == 0:
-            before, changes = after, new_changes
-            after, _, kept = simulation.step_keeping(before)
-            new_changes = linear.step(before, after, kept, changes)[0] if linear else []
-            done += 1
-        way = float(np.clip(frame.time_s / step - (done - 1), 0.0, 1.0))
-        between = [(1 - way) * host(a.u) + way * host(b.u) for a, b in [(before, after), *zip(changes, new_changes)]]
-        yield frame, between[0].astype(np.float64), between[1:]

@@ -38,24 +38,22 @@ class Posterior:
     """Gaussian posterior of θ around a minimum.
 
     Attributes:
-        covariance: of θ, (P, P). noise_scale: how many times the stated noise the residuals show (robust).
-        estimates: one a variable.
+        theta: the answer, (P,). covariance: of it, (P, P).
+        noise_scale: how many times the stated noise the residuals show (robust). estimates: one a variable.
     """
 
+    theta: np.ndarray
     covariance: np.ndarray
     noise_scale: float
     estimates: tuple[Estimate, ...]
 
 
-def posterior(
-    problem: Problem, at: Evaluation, resampling: Resampling | None = None, by_shape: np.ndarray | None = None
-) -> Posterior:
+def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = None) -> Posterior:
     """Posterior at a minimum whose evaluation holds the Jacobian.
 
     The noise is scaled to what the residuals show, never below a tenth of what was stated: exact points would
     otherwise claim a certainty that the arithmetic does not have. Where a resampling is given, the shift that the noise
-    causes is taken off the estimate, and its uncertainty is added. by_shape: covariance (P, P) of θ at the stated noise
-    by the cost's own shape, which replaces what the Jacobian says; see `Fit.covariance`.
+    causes is taken off the estimate, and its uncertainty is added.
     """
     if at.jacobian is None:
         raise ValueError("the posterior needs the Jacobian; evaluate with jacobian=True")
@@ -63,14 +61,14 @@ def posterior(
     scale = noise_scale(at.residual, len(v))
     information = at.jacobian.T @ (at.jacobian * at.weight[:, None]) / scale**2
     prior = 1.0 / v.prior_std**2
-    covariance = np.linalg.inv(information + np.diag(prior)) if by_shape is None else scale**2 * by_shape
+    covariance = np.linalg.inv(information + np.diag(prior))
     widen = widening(at, covariance, scale)
     covariance = covariance * np.outer(widen, widen)
     theta = at.theta
     if resampling is not None:
         theta, covariance = theta - resampling.shift, covariance + resampling.covariance
     estimates = describe(v, theta, information, covariance, touches(v, at.jacobian))
-    return Posterior(covariance, scale, estimates)
+    return Posterior(theta, covariance, scale, estimates)
 
 
 def describe(

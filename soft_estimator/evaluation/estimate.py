@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import EstimateConfig
+from soft_estimator.estimation.answer import answer_of, is_wide
+from soft_estimator.estimation.cloud_fit import CloudAnswer, fit_clouds
 from soft_estimator.estimation.descent import fit_barzilai_borwein, fit_lbfgs, random_starts
 from soft_estimator.estimation.field import CarriedField, carry_field
 from soft_estimator.estimation.levenberg_marquardt import Fit, LeastSquaresSettings, fit, growing_windows
 from soft_estimator.estimation.observation import point_residuals
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.robust import RobustLoss
-from soft_estimator.estimation.uncertainty import Posterior, posterior
+from soft_estimator.estimation.uncertainty import Posterior
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.evaluation.estimate_setup import (
     Progress,
@@ -39,6 +42,9 @@ from soft_estimator.schema import ConfigError
 
 # A recorded point farther than this many body sizes from where the guess puts the body is not of the body.
 STRAY_SIZES = 2.0
+WHOLE_CLOUDS = "whole_clouds"  # the method where isotropic noise is too wide for distances, whatever the scene names
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,8 @@ class EstimateResult:
     """What was found, from what, and how.
 
     Attributes:
-        scene: its configuration and truth. problem: frames, model, variables. frames: those used and set aside.
+        scene: its configuration and truth. problem: frames, model, variables. method: by which it was fitted.
+        frames: those used and set aside.
         source: where frames came from. fits: one for each start that ran. best: the one of least cost.
         posterior: around it. truth: natural values of the variables (P,), None where not known.
         seconds: wall-clock time of each stage [s]. backend: its name.
@@ -55,6 +62,7 @@ class EstimateResult:
 
     scene: Scene
     problem: Problem
+    method: str
     frames: FrameSet
     source: str
     best: Fit
@@ -69,7 +77,7 @@ class EstimateResult:
     @property
     def parameters(self) -> Parameters:
         """The estimate as parameters of a simulation."""
-        return self.problem.variables.parameters(self.best.theta)
+        return self.problem.variables.parameters(self.posterior.theta)
 
     @property
     def guess(self) -> np.ndarray:
@@ -108,17 +116,20 @@ def estimate_scene(
     seconds["frames_s"], clock = perf_counter() - clock, perf_counter()
     loss = RobustLoss(config.loss.kind, config.loss.threshold)
     problem = Problem(scene.model, variables, list(frames.frames), loss=loss, backend=backend, field=field)
-    best, fits = fit_all(problem, config, progress)
+    wide = is_wide(problem)
+    if wide:
+        best, fits, around = fit_wide(problem, config, progress)
+    else:
+        best, fits = fit_all(problem, config, progress)
     seconds["fit_s"], clock = perf_counter() - clock, perf_counter()
-    evaluation = best.evaluation
-    if evaluation.jacobian is None:
-        evaluation = problem.evaluate(best.theta, jacobian=True)
-    around = posterior(problem, evaluation, None, best.covariance)
-    last_u, last_residual = _last_frame(problem, field, backend, best.theta)
+    if not wide:
+        problem, best, around = answer_of(problem, best)
+    last_u, last_residual = _last_frame(problem, field, backend, around.theta)
     seconds["posterior_s"] = perf_counter() - clock
     return EstimateResult(
         scene=scene,
         problem=problem,
+        method=WHOLE_CLOUDS if wide else config.method,
         frames=frames,
         source="simulated" if frames_dir is None else str(frames_dir),
         best=best,
@@ -146,17 +157,39 @@ def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path
 
 
 def fit_all(problem: Problem, config: EstimateConfig, progress: Progress | None = None) -> tuple[Fit, list[Fit]]:
-    """Fit from the guess and from random starts around it: the best fit and all of them."""
+    """Fit distances from the guess and from random starts around it: the best fit and all of them."""
+
+    def one(k: int, theta: np.ndarray) -> Fit:
+        return _fit_one(problem, config, theta, _Reporter(problem, config.method, config, k, progress))
+
+    fits = _from_all_starts(problem, config, one)
+    return min(fits, key=lambda f: f.evaluation.cost), fits
+
+
+def fit_wide(
+    problem: Problem, config: EstimateConfig, progress: Progress | None = None
+) -> tuple[Fit, list[Fit], Posterior]:
+    """The same for clouds as a whole, with the posterior of the most likely one; see `cloud_fit`."""
+
+    def one(k: int, theta: np.ndarray) -> CloudAnswer:
+        return fit_clouds(problem, theta, _Reporter(problem, WHOLE_CLOUDS, config, k, progress).tell)
+
+    answers = _from_all_starts(problem, config, one)
+    best = max(answers, key=lambda a: a.likelihood)
+    return best.fit, [a.fit for a in answers], best.posterior
+
+
+def _from_all_starts(problem: Problem, config: EstimateConfig, fit_one: Callable[[int, np.ndarray], T]) -> list[T]:
     starts = [problem.variables.start(), *random_starts(problem, config.starts - 1, config.seed)]
     fits, failure = [], None
     for k, theta in enumerate(starts):
         try:
-            fits.append(_fit_one(problem, config, theta, _Reporter(problem, config, k, progress)))
+            fits.append(fit_one(k, theta))
         except SolverError as error:  # a wild start may not be simulable; the others go on
             failure = error
     if not fits:
         raise failure or SolverError("no start could be simulated; give a better guess")
-    return min(fits, key=lambda f: f.evaluation.cost), fits
+    return fits
 
 
 def _fit_one(problem: Problem, config: EstimateConfig, theta: np.ndarray, report: _Reporter) -> Fit:
@@ -170,19 +203,28 @@ def _fit_one(problem: Problem, config: EstimateConfig, theta: np.ndarray, report
 
 
 class _Reporter:
-    """Tells the progress of one start: the window's place for Levenberg-Marquardt, iterations for the others."""
+    """Tells the progress of one start: the window's place for methods that grow it, iterations for the others."""
 
-    def __init__(self, problem: Problem, config: EstimateConfig, start: int, progress: Progress | None) -> None:
+    def __init__(
+        self, problem: Problem, method: str, config: EstimateConfig, start: int, progress: Progress | None
+    ) -> None:
         self.problem, self.progress, self.start, self.starts = problem, progress, start, config.starts
-        windows = growing_windows(len(problem.frames)) if config.method == "levenberg_marquardt" else None
-        self.windows, self.length = windows, len(windows) if windows else config.max_iterations
+        grows = method in ("levenberg_marquardt", WHOLE_CLOUDS)
+        self.windows = growing_windows(len(problem.frames)) if grows else None
+        self.length = len(self.windows) if self.windows else config.max_iterations
 
     def __call__(self, iteration: int, frames: int, evaluation: Evaluation) -> None:
-        if self.progress is None:
-            return
         done = self.windows.index(frames) if self.windows else min(iteration, self.length)
-        note = f"cost {evaluation.cost:.4g}, " + describe_values(self.problem.variables, evaluation.theta)
-        self.progress("fitting", self.start * self.length + done, self.starts * self.length, note)
+        self._report(done, f"cost {evaluation.cost:.4g}", evaluation.theta)
+
+    def tell(self, frames: int, theta: np.ndarray, likelihood: float) -> None:
+        """The same for clouds as a whole."""
+        self._report(self.windows.index(frames) if self.windows else 0, f"log-likelihood {likelihood:.1f}", theta)
+
+    def _report(self, done: int, note: str, theta: np.ndarray) -> None:
+        if self.progress is not None:
+            note = f"{note}, " + describe_values(self.problem.variables, theta)
+            self.progress("fitting", self.start * self.length + done, self.starts * self.length, note)
 
 
 def describe_values(variables: Variables, theta: np.ndarray) -> str:

@@ -69,7 +69,7 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
         "parameters": _parameters(result),
         **({"plane": _plane(result)} if any(n.startswith("plane") for n in problem.variables.labels) else {}),
         "correlation": (covariance / np.outer(std, std)).tolist(),
-        "method": config.estimate.method if config.estimate else "",
+        "method": result.method,
         "iterations": best.iterations,
         "stop_reason": best.reason,
         "cost": _finite(best.evaluation.cost),

@@ -1,0 +1,48 @@
+"""From frames to an answer, in the way that suits the kind of their noise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soft_estimator.estimation.cloud_fit import fit_clouds
+from soft_estimator.estimation.levenberg_marquardt import Fit, fit
+from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.resampling import is_isotropic, refine
+from soft_estimator.estimation.uncertainty import Posterior, posterior
+
+# In cells. Noise this wide throws points across the field's kinks and around the body's curves; distances then say
+# little, and the cloud is taken as a whole.
+WIDE = 0.5
+# Isotropic noise below this part of a cell moves no estimate by anything that could be seen.
+NONE = 1e-4
+
+
+def is_wide(problem: Problem) -> bool:
+    """Whether all frames have isotropic noise too wide for distances."""
+    return all(map(is_isotropic, problem.frames)) and _cells(problem) >= WIDE
+
+
+def _cells(problem: Problem) -> float:
+    """The median deviation of the points' noise, in cells."""
+    return float(np.median(np.concatenate([f.std_m for f in problem.frames]))) / problem.field.spacing_m
+
+
+def answer_of(problem: Problem, found: Fit) -> tuple[Problem, Fit, Posterior]:
+    """The posterior around a fit of distances: (problem as fitted last, fit, posterior).
+
+    Noise along known rays needs nothing more. Isotropic noise is measured along lines and drawn anew (`resampling`).
+    """
+    if any(map(is_isotropic, problem.frames)) and _cells(problem) > NONE:
+        problem, found, resampling = refine(problem, found)
+        return problem, found, posterior(problem, found.evaluation, resampling)
+    if found.evaluation.jacobian is None:
+        found = Fit(problem.evaluate(found.theta, jacobian=True), found.reason, found.iterations, found.history)
+    return problem, found, posterior(problem, found.evaluation)
+
+
+def solve(problem: Problem, theta: np.ndarray) -> tuple[Fit, Posterior]:
+    """Fit from θ (P,) in the way that suits the frames' noise, and how sure the result is."""
+    if is_wide(problem):
+        answer = fit_clouds(problem, theta)
+        return answer.fit, answer.posterior
+    return answer_of(problem, fit(problem, theta))[1:]
