@@ -86,6 +86,27 @@ def test_many_right_hand_sides(cuda, system):
         assert np.linalg.norm(x[:, :, j] - one) <= 1e-8 * np.linalg.norm(one)
 
 
+def test_solvers_take_turns(cuda, system):
+    """A solver that takes less shared memory does not take it from another one of the same kernel: after it has run,
+    the other still gives the bits that it gave before."""
+    from soft_estimator.backends.cuda.linear import BatchSolver
+
+    lin, b = system
+    pattern = [cuda.to_device(x) for x in (lin.row_start, lin.column, lin.free)]
+    matrix, rhs = [cuda.to_device(x) for x in (lin.blocks, lin.inverse)], cuda.to_device(np.stack([b] * 8))
+
+    def run(solver, systems=8):
+        x = cuda.xp.zeros_like(rhs[:systems])
+        solver.solve(*matrix, rhs[:systems], x, 1e-8, 2000)
+        return cuda.to_host(x)
+
+    large = BatchSolver(*pattern, 8, np.float64, shared_matrix=True)
+    want = run(large)
+    small = BatchSolver(*pattern, 3, np.float64, shared_matrix=True)
+    assert large.plan.function == small.plan.function and large.plan.shared_bytes > small.plan.shared_bytes > 48 * 1024
+    assert run(small, 3).any() and want.any() and np.array_equal(run(large), want)
+
+
 def test_zero_right_hand_side(cuda, system):
     lin, b = system
     x, outcome = solve(cuda, lin, np.zeros_like(b), np.where(lin.free[:, None] > 0, np.ones_like(b), 0.0))

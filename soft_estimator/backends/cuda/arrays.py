@@ -20,6 +20,11 @@ def typed(array: Any, dtype: Any) -> cupy.ndarray:
     return cupy.ascontiguousarray(array, dtype=dtype)
 
 
+def near_power_of_two(largest: Any) -> cupy.ndarray:
+    """Powers of two near positive numbers, which divide and multiply without rounding; 1 for all others."""
+    return cupy.where(largest > 0, cupy.exp2(cupy.floor(cupy.log2(cupy.where(largest > 0, largest, 1.0)))), 1.0)
+
+
 @contextmanager
 def writing(out: Any, dtype: Any) -> Iterator[cupy.ndarray]:
     """An array of the given type to write or add into, whose values end up in out."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import cupy
 import numpy as np
 
-from soft_estimator.backends.cuda.arrays import typed
+from soft_estimator.backends.cuda.arrays import near_power_of_two, typed
 from soft_estimator.backends.cuda.cell_layout import ROW, lay_out_cells, mode_weights
-from soft_estimator.backends.cuda.kernels import kernel, launch
-from soft_estimator.backends.cuda.linear import Plan
+from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
+from soft_estimator.backends.cuda.linear import BREAKDOWN, Plan
 
 MOST_SYSTEMS = 32  # of a launch, as in conjugate_gradient_cells.cu
 _WIDTHS = (8, 16, 32)  # numbers of lanes that kernels are compiled for
@@ -22,6 +23,8 @@ _FEWEST_ROWS = 16  # of a block: below that, more thread blocks only make the wa
 _TILE_THREADS = 256
 LARGEST_SHARED = 1 << 30  # bytes of a block's own arrays in shared memory
 _LEAST_SLOPE = 1e-20  # of contact that changes anything
+SINGLE_FIRST = True  # double precision starts from a solution in single precision, whose iterations take a third
+SINGLE_REACHES = 2e-6  # relative residual; below, rounding would keep it from ending
 
 
 def _fixed_bytes(size: int) -> int:
@@ -36,6 +39,9 @@ def device_can_solve(real: Any) -> bool:
 
 class CellSolver:
     """Conjugate gradients for `systems` systems on the cells of a body; does not wait for the device.
+
+    In double precision they begin in single precision, and only what that leaves is iterated on; iterations of both
+    are counted.
 
     Args:
         scheme: as the kernels of a step take it. arrays: the body's, on the device. moments: (T, 28), see
@@ -59,10 +65,22 @@ class CellSolver:
         processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
         self.team = min(processors, (self.nodes + _FEWEST_ROWS - 1) // _FEWEST_ROWS)
         defines = (f"SIDE_BY_SIDE={self.width}", f"WITH_CONTACT={'true' if contact > 0 else 'false'}")
-        self.kernel = kernel("conjugate_gradient_cells", "conjugate_gradient_cells", self.real.name, *defines)
+        self._module = ("conjugate_gradient_cells", self.real.name, *defines)
+        compile_ahead(("lanes", self.real.name), self._module)
+        self.single: CellSolver | None = None
+        if SINGLE_FIRST and self.real == np.float64:
+            single = {**arrays, "free": arrays["free"].astype(np.float32)}
+            self.single = CellSolver(scheme, single, moments, systems, np.float32, contact)
         self.free, self.volume, self.area = (arrays[k] for k in ("free", "volume", "point_area"))
         self._allocate({k: cupy.asnumpy(v) for k, v in arrays.items()}, moments)
         self.tag = 0
+
+    @cached_property
+    def kernel(self) -> Any:
+        name, *options = self._module
+        out = kernel(name, name, *options)
+        allow_shared_bytes(out, self.plan.shared_bytes)
+        return out
 
     def _plan(self, own_cells: int, own_places: int) -> Plan:
         """As many of a block's own arrays in shared memory as fit, in the order of find_own_part.
@@ -89,8 +107,6 @@ class CellSolver:
         own_cells = np.diff(self.cells * parts * blocks // (team * parts)).max()
         own_places = np.diff(start[np.minimum(blocks * share, n)]).max()
         self.plan = self._plan(int(own_cells), int(own_places))
-        if self.plan.shared_bytes > self.kernel.max_dynamic_shared_size_bytes:  # another solver may have asked for more
-            self.kernel.max_dynamic_shared_size_bytes = self.plan.shared_bytes
         self.rotation, self.inverse = cupy.empty((self.cells, 9, w), real), cupy.empty((n, 6, w), real)
         self.b, self.x, self.r, self.p, self.s, self.z = (cupy.zeros((n, 3, w), real) for _ in range(6))
         self.touch = cupy.zeros((max(1, len(self.area)), w), real)
@@ -143,12 +159,36 @@ class CellSolver:
                 points, least = len(self.area), _LEAST_SLOPE * self.contact
                 arguments = (points, self.width, order, least, self.area, touch, self.touch)
                 launch("lanes", "touch_to_lanes", self.real, points * self.width, *arguments)
-            sizes = map(np.int32, (materials.shape[1], self.nodes, self.cells, given, self.plan.room))
-            batch = (self.scheme, materials, *sizes, order, *self._arrays, *self.words)
-            stop = (np.float64(tolerance), np.int32(limit), np.uint32(self._next_tag(limit)))
-            self.kernel((self.team,), (self.plan.threads,), (*batch, *stop, report), shared_mem=self.plan.shared_bytes)
+            first = self._solve_in_single(materials, order, given, tolerance, limit) if limit > 0 else None
+            self._iterate(materials, order, given, tolerance, limit, report)
+            if first is not None:
+                rows = order[:given]
+                report[rows, 0] += first[rows, 0]
             sizes = map(np.int32, (3 * self.nodes, self.width, given))
             self._tiles("from_lanes", 3 * self.nodes, *sizes, order, self.x, x)
+
+    def _iterate(self, materials: Any, order: Any, given: int, tolerance: float, limit: int, report: Any) -> None:
+        """On what is in the lanes."""
+        sizes = map(np.int32, (materials.shape[1], self.nodes, self.cells, given, self.plan.room))
+        batch = (self.scheme, materials, *sizes, order, *self._arrays, *self.words)
+        stop = (np.float64(tolerance), np.int32(limit), np.uint32(self._next_tag(limit)))
+        self.kernel((self.team,), (self.plan.threads,), (*batch, *stop, report), shared_mem=self.plan.shared_bytes)
+
+    def _solve_in_single(self, materials: Any, order: Any, given: int, tolerance: float, limit: int) -> Any:
+        """Replace the guesses in the lanes by solutions in single precision; their report, (systems, 3)."""
+        single = self.single
+        if single is None:
+            return None
+        for name in ("rotation", "inverse", "touch"):
+            cupy.copyto(getattr(single, name), getattr(self, name), casting="same_kind")
+        size = near_power_of_two(cupy.abs(self.b).max(axis=(0, 1)))  # of each lane: squares must not vanish
+        for name in ("b", "x"):
+            cupy.divide(getattr(self, name), size, out=getattr(single, name))
+        report = cupy.zeros((self.systems, 3))
+        single._iterate(materials, order, given, max(tolerance, SINGLE_REACHES), limit, report)
+        taken = (self.free != 0)[:, None, None] & (report[order, 2] != BREAKDOWN)  # held nodes stay as they are
+        self.x[...] = cupy.where(taken, single.x * size, self.x)
+        return report
 
     def _to_lanes(self, order: Any, source: Any, target: Any, triangle: bool = False) -> None:
         """Lay out (systems, numbers) with the systems beside each other, in the order of the lanes."""

@@ -7,12 +7,13 @@ changes too little to matter. Solves in the same order after the same parameters
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import cupy
 import numpy as np
 
-from soft_estimator.backends.cuda.kernels import kernel, launch
+from soft_estimator.backends.cuda.kernels import allow_shared_bytes, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
 
 # Stiffness over inertia of a cell, from which on fewer iterations make up for their price, twice that of plain ones.
@@ -20,6 +21,7 @@ from soft_estimator.backends.cuda.linear import BatchSolver
 # makes 58 iterations out of 183 at a ratio of 380, 52 out of 105 at 76 and 46 out of 76 at 38.
 WORTH_IT = 70.0
 LASTS = 8  # solves; the inverse of one to four steps ago costs a bouncing ball up to three iterations more in 60
+_RESIDENT = "conjugate_gradient_resident"
 _TILE = 32  # as in coarse_inverse.cu
 _PART_DOUBLES = 32  # as in conjugate_gradient_resident.cu
 _INVERSE_BYTES = 8 * (100 + 4 * _TILE * (_TILE + 1) + _TILE)
@@ -167,13 +169,17 @@ class CoarseSolver:
         bytes_ = plan.shared_bytes + 8 * self.lists.space
         fewer = max(0, -((most - bytes_) // a_block))
         self.room, self.shared_bytes = plan.room - fewer, bytes_ - fewer * a_block
-        self.kernel = kernel(plan.function, "conjugate_gradient_resident_coarse", real.name)
-        self.kernel.max_dynamic_shared_size_bytes = max(self.shared_bytes, 48 * 1024)
         self.z, self.places = cupy.zeros_like(plain.z), cupy.zeros_like(plain.places)
         beyond = halo.most_blocks > self.room
         self.work = cupy.empty((1, 9 * len(plain.column)), real) if beyond else self.z
         self.words = cupy.zeros((12 * coarse.count + 6 * self.lists.slots, 2))
         self.tag = 0
+
+    @cached_property
+    def kernel(self) -> Any:
+        out = kernel(_RESIDENT, f"{_RESIDENT}_coarse", self.plain.real.name, "LEVELS=2")
+        allow_shared_bytes(out, self.shared_bytes)
+        return out
 
     def choose(self, material: np.ndarray) -> None:
         """Decide by the material's row whether the coarse level is used from now on."""
@@ -203,6 +209,11 @@ class CoarseSolver:
             array[...] = 0
         self.tag = 2 * limit + 64
         return 0
+
+
+def coarse_modules(real: np.dtype) -> list[tuple[str, ...]]:
+    """What makes and uses the coarse level of one system, as `compile_ahead` takes it."""
+    return [(_RESIDENT, real.name, "LEVELS=2"), ("coarse_inverse", real.name), ("coarse", real.name)]
 
 
 def solver_with_coarse_level(

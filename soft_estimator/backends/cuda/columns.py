@@ -8,13 +8,19 @@ import cupy
 import numpy as np
 
 from soft_estimator.backends.cuda.coarse import CudaCoarse
-from soft_estimator.backends.cuda.kernels import kernel
+from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel
 
+_COLUMNS = "conjugate_gradient_columns"
 MOST_COLUMNS = 32  # of a launch, as in conjugate_gradient_columns.cu
 _GROUP = 4  # columns of a thread
 _SCRATCH_BYTES, _COLUMNS_BYTES, _PARTS = 100 * 8, 4096, 12
 _MOST_THREADS = 512
 _FEWEST_ROWS = 16
+
+
+def column_modules(real: Any) -> list[tuple[str, ...]]:
+    """The kernels without a coarse level and with one, as `compile_ahead` takes them."""
+    return [(_COLUMNS, np.dtype(real).name, f"LEVELS={levels}") for levels in (2, 1)]
 
 
 class ColumnSolver:
@@ -44,9 +50,8 @@ class ColumnSolver:
         room = min(27 * share, (attributes["MaxSharedMemoryPerBlockOptin"] - fixed - 16) // a_block)
         self.room = room // 4 * 4  # keeps the columns behind the blocks aligned
         self.shared_bytes = int(fixed + self.room * a_block)
-        self._kernels = [
-            self._kernel(name) for name in ("conjugate_gradient_columns", "conjugate_gradient_columns_coarse")
-        ]
+        self._kernels: dict[bool, Any] = {}  # without the second level and with it
+        compile_ahead(*column_modules(self.real))
         wide = _GROUP * self.groups
         self.work = cupy.empty((7, self.nodes, 3, wide), self.real)
         self.places = cupy.zeros((2, 3, self.team, 2))
@@ -54,11 +59,12 @@ class ColumnSolver:
         self.tag = 0
         self._coarse_work: Any = None
 
-    def _kernel(self, function: str) -> Any:
-        out = kernel("conjugate_gradient_columns", function, self.real.name)
-        if self.shared_bytes > 48 * 1024:
-            out.max_dynamic_shared_size_bytes = self.shared_bytes
-        return out
+    def _kernel(self, coarse: bool) -> Any:
+        if coarse not in self._kernels:
+            name, levels = (f"{_COLUMNS}_coarse", "LEVELS=2") if coarse else (_COLUMNS, "LEVELS=1")
+            self._kernels[coarse] = kernel(_COLUMNS, name, self.real.name, levels)
+            allow_shared_bytes(self._kernels[coarse], self.shared_bytes)
+        return self._kernels[coarse]
 
     def solve(
         self,
@@ -101,7 +107,7 @@ class ColumnSolver:
                 report[first:last],
                 *second,
             )
-            self._kernels[bool(second)]((self.team,), (self.threads,), arguments, shared_mem=self.shared_bytes)
+            self._kernel(bool(second))((self.team,), (self.threads,), arguments, shared_mem=self.shared_bytes)
 
     def _second_level(self, coarse: CudaCoarse) -> tuple:
         lists = coarse.lists(self.team)

@@ -508,13 +508,18 @@ __device__ inline void solve_columns(COLUMNS_ARGUMENTS, const Coarse *coarse, re
     }
 }
 
+// LEVELS: of the preconditioner; each kernel is compiled by itself.
+#if !defined(LEVELS) || LEVELS == 1
 extern "C" __global__ void __launch_bounds__(512, 1) conjugate_gradient_columns(COLUMNS_ARGUMENTS) {
     solve_columns<false>(nodes, given, groups, room, row_start, column, blocks, inverse, free, b, x, work, tolerance,
                          limit, tag, places, sums, report, nullptr, nullptr);
 }
+#endif
 
+#if !defined(LEVELS) || LEVELS == 2
 extern "C" __global__ void __launch_bounds__(512, 1)
     conjugate_gradient_columns_coarse(COLUMNS_ARGUMENTS, const Coarse *coarse, real *coarse_work) {
     solve_columns<true>(nodes, given, groups, room, row_start, column, blocks, inverse, free, b, x, work, tolerance,
                         limit, tag, places, sums, report, coarse, coarse_work);
 }
+#endif

@@ -362,12 +362,16 @@ __device__ inline void solve_resident(BATCH_ARGUMENTS, const Coarse *coarse, Wor
     if (rank == 0 && threadIdx.x == 0) write_report(report + 3 * system, outcome);
 }
 
+// LEVELS: of the preconditioner; each kernel is compiled by itself.
+#if !defined(LEVELS) || LEVELS == 1
 extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) conjugate_gradient_resident(BATCH_ARGUMENTS) {
     solve_resident<false>(nodes, team, room, wide, row_start, column, halo, halo_start, local, all_blocks, all_inverse,
                           all_free, all_b, all_x, all_z, work, block_stride, inverse_stride, tolerance, limit, tag,
                           places, report, nullptr, nullptr);
 }
+#endif
 
+#if !defined(LEVELS) || LEVELS == 2
 // One system; words: 12 count + 6 slots.
 extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1)
     conjugate_gradient_resident_coarse(BATCH_ARGUMENTS, const Coarse *coarse, Word *words) {
@@ -375,3 +379,4 @@ extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1)
                          all_free, all_b, all_x, all_z, work, block_stride, inverse_stride, tolerance, limit, tag,
                          places, report, coarse, words);
 }
+#endif

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -48,7 +50,33 @@ def options(real: str) -> tuple[str, ...]:
 @cache
 def kernel(name: str, function: str, real: str, *defines: str) -> Any:
     """A kernel of `name`.cu for float32 or float64, compiled or taken from CuPy's cache; defines: such as "SIZE=3"."""
+    ahead = _started.get((name, real, *defines))
+    if ahead is not None:
+        ahead.result()
     return _module(name, real, *defines).get_function(function)
+
+
+_started: dict[tuple[str, ...], Future[None]] = {}
+
+
+def compile_ahead(*modules: tuple[str, ...]) -> None:
+    """Start compiling what will be needed, each (name, precision, *defines) on a thread of its own; does not wait.
+
+    One after the other, the kernels of an estimation take more than 20 s to compile.
+    """
+    for module in modules:
+        if module not in _started:
+            _started[module] = _threads().submit(_compile, cupy.cuda.Device().id, module)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 2, "compile")
+
+
+def _compile(device: int, module: tuple[str, ...]) -> None:
+    with cupy.cuda.Device(device):
+        _module(*module).compile()
 
 
 @cache
@@ -68,6 +96,12 @@ def launch(name: str, function: str, real: Any, threads: int, *arguments: Any, g
         return
     blocks = (threads + _THREADS - 1) // _THREADS
     kernel(name, function, np.dtype(real).name)((blocks, *grid), (_THREADS,), tuple(map(_argument, arguments)))
+
+
+def allow_shared_bytes(function: Any, count: int) -> None:
+    """Let a kernel take so much shared memory for a block; never less than another of its users asked for."""
+    if count > function.max_dynamic_shared_size_bytes:
+        function.max_dynamic_shared_size_bytes = count
 
 
 def _argument(value: Any) -> Any:

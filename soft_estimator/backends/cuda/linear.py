@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import cupy
 import numpy as np
 
 from soft_estimator.backends.cuda.arrays import real_of, typed, writing
-from soft_estimator.backends.cuda.kernels import kernel, launch
+from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
 
 CONVERGED, LIMIT, BREAKDOWN, STALLED = 0, 1, 2, 3
 
@@ -157,9 +158,9 @@ class BatchSolver:
         self.row_start, self.column, self.free = row_start, column, free
         self.nodes, self.real, self.shared_matrix = len(free), np.dtype(real), shared_matrix
         self.plan, self.halo = plan(row_start, column, self.nodes, systems, self.real.itemsize)
-        self.kernel = kernel(self.plan.function, self.plan.function, self.real.name)
-        if self.plan.shared_bytes > 48 * 1024:
-            self.kernel.max_dynamic_shared_size_bytes = self.plan.shared_bytes
+        levels = ("LEVELS=1",) if self.plan.function == "conjugate_gradient_resident" else ()
+        self._module = (self.plan.function, self.real.name, *levels)
+        compile_ahead(self._module)
         # z (N, 4), or two sets of its words of 16 bytes with a tag in each; the largest tag used so far.
         streamed = self.plan.room == 0
         self.z = cupy.zeros((systems, self.nodes, 4 if streamed else 8), real)
@@ -170,6 +171,13 @@ class BatchSolver:
             self.work = cupy.empty((systems, 9 * len(column)), real)
         self.places = cupy.zeros((systems, 2, 3, self.plan.team, 2))
         self.tag = 0
+
+    @cached_property
+    def kernel(self) -> Any:
+        name, *options = self._module
+        out = kernel(name, name, *options)
+        allow_shared_bytes(out, self.plan.shared_bytes)
+        return out
 
     def solve(
         self, blocks: Any, inverse: Any, b: Any, x: Any, tolerance: float, limit: int, report: Any = None

@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from soft_estimator.backends.cuda.arrays import typed, writing
-from soft_estimator.backends.cuda.kernels import launch
+from soft_estimator.backends.cuda.kernels import compile_ahead, launch
 
 _TILE = 32  # cells, as in points.cu
 _REAL = np.float64
@@ -84,6 +84,7 @@ class CudaObserver:
         self.body_nodes, self.vertices = len(self.field["follower_start"]) - 1, vertices
         self.spacing, self.halo_cells, self.least_slope = float(spacing_m), float(halo_cells), float(least_slope)
         self.reach = float(reach)
+        compile_ahead(("points", np.dtype(_REAL).name))
 
     def rows(self, name: str) -> tuple[Any, Any, Any]:
         """The matrix "follow" or its transpose "follower" by rows."""

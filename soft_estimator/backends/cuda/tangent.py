@@ -7,8 +7,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from soft_estimator.backends.cuda.columns import ColumnSolver
-from soft_estimator.backends.cuda.kernels import launch
+from soft_estimator.backends.cuda.arrays import near_power_of_two
+from soft_estimator.backends.cuda.columns import ColumnSolver, column_modules
+from soft_estimator.backends.cuda.kernels import compile_ahead, launch
 from soft_estimator.backends.cuda.stepper import CudaStepper, State
 
 SINGLE_IS_ENOUGH = 1e-4  # relative tolerance from which on a solve in single precision reaches it
@@ -28,6 +29,7 @@ class CudaTangent:
         self.contact_change = cupy.empty((columns, max(1, self.points)))
         self.contact_force = cupy.empty(max(1, self.points))
         self._solvers: dict[str, ColumnSolver] = {}
+        compile_ahead(*column_modules(np.float32), ("step_tangent", real.name))  # most tolerances are loose
 
     def step(
         self,
@@ -51,7 +53,7 @@ class CudaTangent:
             paths: motion of the held regions at the end of the step, (regions, 13).
             tolerance: of the solves. report: out, (columns, 3): their iterations, relative residuals and statuses.
         """
-        s, contact = self.stepper, (self.contact_change, self.contact_force)
+        s, contact, solver = self.stepper, (self.contact_change, self.contact_force), self._solver(tolerance)
         s.linearise(before)
         common = (*s.common(), directions)
         motion = (*before, u_after, *changes)
@@ -63,18 +65,22 @@ class CudaTangent:
         system, held = (self.rhs, self.solution), (paths, start, self.corner)
         points = (self.points, begin, weight)
         self._launch("prepare_step_tangent", s.nodes, *common, *points, *motion, *held, *contact, *system)
-        self._solve(tolerance, report)
+        self._solve(solver, tolerance, report)
         arguments = (*s.common()[:2], *changes, self.solution, *out)
         launch("step", "advance", s.real, 3 * s.nodes, *arguments, grid=(self.columns,))
 
-    def _solve(self, tolerance: float, report: Any) -> None:
+    def _solver(self, tolerance: float) -> ColumnSolver:
         """In single precision where that is enough: half the bytes."""
         s = self.stepper
         real = np.dtype(np.float32) if tolerance >= SINGLE_IS_ENOUGH else s.real
         if real.name not in self._solvers:
             pattern, free = (s.arrays[name] for name in ("row_start", "column")), s.arrays["free"].astype(real)
             self._solvers[real.name] = ColumnSolver(*pattern, free, self.columns, real)
-        solver, matrix = self._solvers[real.name], [x.astype(real, copy=False) for x in (s.blocks, s.inverse)]
+        return self._solvers[real.name]
+
+    def _solve(self, solver: ColumnSolver, tolerance: float, report: Any) -> None:
+        s, real = self.stepper, solver.real
+        matrix = [x.astype(real, copy=False) for x in (s.blocks, s.inverse)]
         second = s.coarse.coarse if s.coarse is not None and s.coarse.used else None
         if second is not None:
             second.keep_fresh(s.blocks)
@@ -95,5 +101,4 @@ def column_sizes(rhs: Any) -> Any:
 
     Far from the ground a plane's shift changes forces by 1e-20 N: squares of that vanish in single precision.
     """
-    largest = cupy.abs(rhs).max(axis=(1, 2), keepdims=True)
-    return cupy.where(largest > 0, cupy.exp2(cupy.floor(cupy.log2(cupy.where(largest > 0, largest, 1.0)))), 1.0)
+    return near_power_of_two(cupy.abs(rhs).max(axis=(1, 2), keepdims=True))
