@@ -1,22 +1,28 @@
-"""Times what `soft-estimator bench` leaves out of the CUDA backend: growth to a million nodes, batches, the dragon, and
-the gradients' agreement with the JAX peer.
+"""Times what `soft-estimator bench` leaves out of the CUDA backend: growth to a million nodes, batches with matrices
+and without, the dragon, the first run after an installation, and the gradients' agreement with the JAX peer.
 
-python benchmark/bench_cuda.py [--data FOLDER] [--only cg,gradient,growth,batch] [--no-jax] [--json FILE]
+python benchmark/bench_cuda.py [--data FOLDER] [--only start,cg,gradient,growth,batch,few] [--no-jax] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import cupy
 import numpy as np
+from bench_window import bouncing_ball, time_updates, window_of
 from cuda_scenes import block, dragon, model_of, torus
 
-from soft_estimator.backends.cuda import load_cuda_backend
+from soft_estimator.backends.cuda import kernels, load_cuda_backend, stepper
 from soft_estimator.backends.cuda.linear import BatchSolver
 from soft_estimator.evaluation.bench import copy_bandwidth, iteration_bytes, median_seconds
 from soft_estimator.evaluation.bench_peer import peer_module
@@ -25,7 +31,8 @@ from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
 
 STEPS = 30
-PARTS = ("cg", "gradient", "growth", "batch")
+PARTS = ("start", "cg", "gradient", "growth", "batch", "few")
+PRECISIONS = (np.float32, np.float64)
 
 
 def seconds(work: Callable[[], object], repeats: int = 7) -> float:
@@ -37,7 +44,7 @@ def bench_cg(backend, bandwidth: float, sizes: list[int]) -> list[dict]:
     rows = []
     for nodes in sizes:
         body, grip, parameters = block(nodes)
-        for dtype in (np.float32, np.float64):
+        for dtype in PRECISIONS:
             rows.append(one_cg(Simulation(model_of(body, grip, dtype), parameters, backend), bandwidth))
             print(rows[-1], flush=True)
             cupy.get_default_memory_pool().free_all_blocks()
@@ -76,7 +83,7 @@ def gradient_run(batch: FusedBatch, steps: int = STEPS) -> tuple:
 def bench_gradient(backend, scenes: dict, with_jax: bool) -> list[dict]:
     rows = []
     for name, (body, grip, parameters) in scenes.items():
-        for dtype in (np.float32, np.float64):
+        for dtype in PRECISIONS:
             model = model_of(body, grip, dtype)
             rows.append({"scene": name} | one_gradient(FusedBatch(model, [parameters], backend), parameters, with_jax))
             print(rows[-1], flush=True)
@@ -154,18 +161,39 @@ def one_growth(batch: FusedBatch, steps: int = 5) -> dict:
     }
 
 
+def sets_around(p: Parameters, count: int) -> list[Parameters]:
+    """From half to twice the stiffness."""
+    factors = np.geomspace(0.5, 2.0, count) if count > 1 else [1.0]
+    return [replace(p, youngs_modulus_pa=p.youngs_modulus_pa * f) for f in factors]
+
+
 def bench_batch(backend, scene: tuple, counts: list[int]) -> list[dict]:
-    """Starts from half to twice the stiffness, all at once; the ratio is to a single one."""
+    """So many starts at once; the ratio is to a single one."""
     body, grip, p = scene
     rows: list[dict] = []
-    for count in counts:
-        sets = [
-            Parameters(p.youngs_modulus_pa * f, p.poissons_ratio, p.density_kg_m3, 0.2, 1e-3)
-            for f in (np.geomspace(0.5, 2.0, count) if count > 1 else [1.0])
-        ]
-        rows.append(one_batch(FusedBatch(model_of(body, grip, np.float32), sets, backend)))
-        rows[-1]["ratio"] = rows[-1]["gradient_ms"] / rows[0]["gradient_ms"]
-        print(rows[-1], flush=True)
+    for dtype in PRECISIONS:
+        single = None
+        for count in (1, *counts):
+            row = one_batch(FusedBatch(model_of(body, grip, dtype), sets_around(p, count), backend))
+            single = single or row["gradient_ms"]
+            rows.append(row | {"ratio": row["gradient_ms"] / single})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def bench_few(backend, scene: tuple, counts: list[int]) -> list[dict]:
+    """Gradients of a few systems with matrices and without."""
+    body, grip, p = scene
+    rows, fewest = [], stepper.FEWEST_WITHOUT_MATRIX
+    for dtype in PRECISIONS:
+        for count in counts:
+            row: dict = {"systems": count, "precision": np.dtype(dtype).name}
+            for name, stepper.FEWEST_WITHOUT_MATRIX in (("matrices", 1000), ("cells", 2)):
+                batch = FusedBatch(model_of(body, grip, dtype), sets_around(p, count), backend)
+                row |= {f"{name}_{k}": v for k, v in one_batch(batch).items() if k.endswith("_ms")}
+            rows.append(row)
+            print(rows[-1], flush=True)
+    stepper.FEWEST_WITHOUT_MATRIX = fewest
     return rows
 
 
@@ -173,10 +201,70 @@ def one_batch(batch: FusedBatch) -> dict:
     states = batch.initial()
     return {
         "systems": len(states),
+        "precision": np.dtype(batch.model.dtype).name,
         "solver": type(batch.stepper.solver).__name__,
         "forward_ms": 1e3 * seconds(lambda: batch.roll(states, STEPS), 3),
         "gradient_ms": 1e3 * seconds(lambda: gradient_run(batch), 3),
     }
+
+
+def bench_start() -> list[dict]:
+    """First uses of what an estimation needs, in fresh processes: with an empty cache, then with a full one."""
+    rows = []
+    with TemporaryDirectory() as folder:
+        for cache in ("any", "empty", "full"):  # the first run is for Numba to compile its loops
+            place = {} if cache == "any" else {"CUPY_CACHE_DIR": folder}
+            command = [sys.executable, __file__, "--first-uses"]
+            done = subprocess.run(command, env=os.environ | place, check=True, stdout=subprocess.PIPE, text=True)
+            rows.append({"cache": cache} | json.loads(done.stdout.splitlines()[-1]))
+            print(rows[-1], flush=True)
+    return rows[1:]
+
+
+def first_uses(dtype: type = np.float64) -> dict:
+    """How much longer things take the first time than the second: a simulation, gradients, the updates of a window.
+
+    That is what compiling and loading kernels cost, ours and those that CuPy makes by itself. threads_s: what compiling
+    ours took, added up over the threads that did it.
+    """
+    modules = time_modules()
+    start = perf_counter()
+    backend = load_cuda_backend()
+    row = {"backend_s": perf_counter() - start}
+    body, grip, p = torus(0.006)
+
+    def gradients(count: int) -> None:
+        gradient_run(FusedBatch(model_of(body, grip, dtype), sets_around(p, count), backend), 3)
+
+    def window() -> None:
+        model, field, frames = bouncing_ball(backend, 1000, 6, dtype)
+        time_updates(window_of(model, field, backend, 4, 3), frames)
+
+    for name, work in (("window_s", window), ("gradient_s", lambda: gradients(1)), ("batch_s", lambda: gradients(8))):
+        times = [perf_counter()]
+        for _ in range(2):
+            work()
+            backend.wait()
+            times.append(perf_counter())
+        row[name] = 2 * times[1] - times[0] - times[2]
+    return row | {"total_s": sum(row.values()), "threads_s": sum(modules.values()), "modules": len(modules)}
+
+
+def time_modules() -> dict[tuple, float]:
+    """Seconds that each module takes to compile or load from now on."""
+    seconds: dict[tuple, float] = {}
+    make = kernels._module
+
+    def timed(*arguments: str) -> object:
+        module = make(*arguments)
+        if arguments not in seconds:
+            start = perf_counter()
+            module.compile()
+            seconds[arguments] = perf_counter() - start
+        return module
+
+    kernels._module = timed
+    return seconds
 
 
 def table(title: str, rows: list[dict]) -> str:
@@ -195,7 +283,11 @@ def main() -> None:
     parser.add_argument("--no-jax", action="store_true")
     parser.add_argument("--sizes", default="1000,9261,29791,100000,300000,1000000")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--first-uses", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.first_uses:
+        print(json.dumps(first_uses()))
+        return
     only, sizes = arguments.only.split(","), [int(x) for x in arguments.sizes.split(",")]
     start = perf_counter()
     backend = load_cuda_backend()
@@ -205,10 +297,14 @@ def main() -> None:
     scenes = {"torus": torus(0.00298)}
     if arguments.data:
         scenes["dragon"] = dragon(arguments.data / "dragon_medium.sdf")
+    if "start" in only:
+        result["start"] = bench_start()
     if "gradient" in only:
         result["gradient"] = bench_gradient(backend, scenes, not arguments.no_jax)
     if "batch" in only:
-        result["batch"] = bench_batch(backend, scenes["torus"], [1, 4, 8, 16, 32])
+        result["batch"] = bench_batch(backend, scenes["torus"], [4, 8, 16, 32])
+    if "few" in only:
+        result["few"] = bench_few(backend, scenes["torus"], [2, 3, 4, 5, 6, 8])
     for size in sizes:  # the slow part last, smallest first
         if "cg" in only:
             result.setdefault("cg", []).extend(bench_cg(backend, bandwidth, [size]))

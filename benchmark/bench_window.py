@@ -10,27 +10,73 @@ damping, the plane, pose and motion. An update takes in a frame, moves the varia
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
+import pstats
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.field import carry_field
+from soft_estimator.estimation.field import CarriedField, carry_field
 from soft_estimator.estimation.sliding_window import SlidingWindow
 from soft_estimator.evaluation.observing import surface_frame
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.integrator import theta_scheme
-from soft_estimator.physics.model import build_model
+from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
 
 RADIUS_M, NOISE_M, POINTS = 0.05, 0.001, 1000
 NAMES = ["youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_normal", "plane_offset_m"]
+
+
+def bouncing_ball(backend: Any, cells: int, updates: int, dtype: Any) -> tuple[Model, CarriedField, list]:
+    """The model of a ball of about so many cells, its field, and what a camera saw of it."""
+    spacing = RADIUS_M * (4 / 3 * np.pi / cells) ** (1 / 3) * 1.04
+    body = build_body(sample(Sphere(radius_m=RADIUS_M), float(spacing)))
+    model = build_model(body, theta_scheme(1 / 60, 0.6), contact=ContactLaw(2e6, 1500.0), dtype=dtype)
+    height = np.array([0, 0.08, 0])
+    truth = Parameters(np.array([2e4]), 0.4, 1000.0, 0.0, 0.003, translation_m=height, velocity_m_s=[0.05, -0.5, 0])
+    field, rng = carry_field(body), np.random.default_rng(3)
+    simulation = Simulation(model, truth, backend)
+    state, frames = simulation.initial_state(), []
+    for k in range(2 * updates):
+        if k % 2 == 0:
+            u = backend.to_host(state.u).astype(np.float64)
+            frames.append(surface_frame(state.time_s, body, field, u, POINTS, NOISE_M, rng))
+        state, _ = simulation.step(state)
+    return model, field, frames
+
+
+def window_of(model: Model, field: CarriedField, backend: Any, frames: int, iterations: int) -> SlidingWindow:
+    """A window of so many frames, with a guess that is off."""
+    settings = WindowConfig(
+        frames=frames, grow_to_frames=frames, points_per_frame=POINTS, iterations=iterations, start="scene"
+    )
+    guess = Parameters(np.array([3e4]), 0.42, 1000.0, 0.0, 0.004, translation_m=np.array([0, 0.08, 0]))
+    return SlidingWindow(model, guess, NAMES, settings, backend=backend, field=field)
+
+
+def time_updates(window: SlidingWindow, frames: list, profile_from: int | None = None) -> tuple[list[float], Any]:
+    """Seconds of every update, and what the last one said."""
+    profile = cProfile.Profile()
+    seconds, said = [], None
+    for k, frame in enumerate(frames):
+        if k == profile_from:
+            profile.enable()
+        start = perf_counter()
+        said = window.add_frame(100 + frame.time_s, frame.points_m, frame.std_m)
+        seconds.append(perf_counter() - start)
+    if profile_from is not None:
+        profile.disable()
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
+    return seconds, said
 
 
 def main() -> None:
@@ -45,61 +91,24 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--one-level", action="store_true", help="no coarse level in the GPU's preconditioner")
     arguments = parser.parse_args()
-    backend = choose_backend(arguments.backend)
-    if arguments.one_level and backend.name == "cuda":
+    backend, on_gpu = choose_backend(arguments.backend), False
+    if backend.name == "cuda":
         from soft_estimator.backends.cuda import coarse
 
-        coarse.WORTH_IT = float("inf")
-    cells = arguments.cells or (10_000 if backend.name == "cuda" else 1_000)
-    spacing = RADIUS_M * (4 / 3 * np.pi / cells) ** (1 / 3) * 1.04
-    body = build_body(sample(Sphere(radius_m=RADIUS_M), float(spacing)))
-    dtype = np.dtype(arguments.precision).type
-    model = build_model(body, theta_scheme(1 / 60, 0.6), contact=ContactLaw(2e6, 1500.0), dtype=dtype)
-    truth = Parameters(
-        np.array([2e4]), 0.4, 1000.0, 0.0, 0.003, translation_m=np.array([0, 0.08, 0]), velocity_m_s=[0.05, -0.5, 0]
-    )
-    field, rng = carry_field(body), np.random.default_rng(3)
-    simulation = Simulation(model, truth, backend)
-    state, frames = simulation.initial_state(), []
-    for k in range(2 * arguments.updates):
-        if k % 2 == 0:
-            u = backend.to_host(state.u).astype(np.float64)
-            frames.append(surface_frame(state.time_s, body, field, u, POINTS, NOISE_M, rng))
-        state, _ = simulation.step(state)
-    settings = WindowConfig(
-        frames=arguments.frames,
-        grow_to_frames=arguments.frames,
-        points_per_frame=POINTS,
-        iterations=arguments.iterations,
-        start="scene",
-    )
-    guess = Parameters(np.array([3e4]), 0.42, 1000.0, 0.0, 0.004, translation_m=np.array([0, 0.08, 0]))
-    window = SlidingWindow(model, guess, NAMES, settings, backend=backend, field=field)
-    profile = None
-    if arguments.profile:
-        import cProfile
-
-        profile = cProfile.Profile()
-    seconds = []
-    for k, frame in enumerate(frames):
-        if profile is not None and k == 2 * arguments.frames:
-            profile.enable()
-        start = perf_counter()
-        said = window.add_frame(100 + frame.time_s, frame.points_m, frame.std_m)
-        seconds.append(perf_counter() - start)
-    if profile is not None:
-        import pstats
-
-        profile.disable()
-        pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
+        on_gpu = True
+        coarse.WORTH_IT = float("inf") if arguments.one_level else coarse.WORTH_IT
+    cells = arguments.cells or (10_000 if on_gpu else 1_000)
+    model, field, frames = bouncing_ball(backend, cells, arguments.updates, np.dtype(arguments.precision).type)
+    window = window_of(model, field, backend, arguments.frames, arguments.iterations)
+    seconds, said = time_updates(window, frames, 2 * arguments.frames if arguments.profile else None)
     full = np.array(seconds[arguments.frames + 2 :])
     result = {
         "device": backend.device_name(),
-        "cells": body.cell_count,
-        "nodes": body.node_count,
+        "cells": model.body.cell_count,
+        "nodes": model.body.node_count,
         "precision": arguments.precision,
         "frames": arguments.frames,
-        "levels": 1 if arguments.one_level or backend.name != "cuda" else 2,
+        "levels": 1 if arguments.one_level or not on_gpu else 2,
         "median_update_ms": 1e3 * float(np.median(full)),
         "slowest_update_ms": 1e3 * float(full.max()),
         "updates_per_s": 1 / float(np.mean(full)),
