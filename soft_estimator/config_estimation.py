@@ -195,8 +195,8 @@ class EstimateConfig(Section):
     method: str = choice(
         "levenberg_marquardt",
         options=("levenberg_marquardt", "lbfgs", "barzilai_borwein"),
-        doc="Levenberg-Marquardt on a growing window of frames, or descent along the adjoint gradient of all; isotropic "
-        "noise as wide as half a cell is always explained as a whole cloud",
+        doc="Levenberg-Marquardt on a growing window of frames, or descent along the adjoint gradient of all; "
+        "isotropic noise of half a cell or more is always explained as a whole cloud",
     )
     loss: LossConfig = section(LossConfig, doc="robust loss")
     starts: int = quantity(1, low=1, high=1000, doc="number of starts: the guess, then random ones around it")

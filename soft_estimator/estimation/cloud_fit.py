@@ -23,6 +23,7 @@ _MOST_STEPS = 25
 _SETTLED, _LOOSE = 1e-4, 1e-2  # square of a last step, in standard deviations: of all frames, of the first ones
 _LONGEST_PULL = 1.5  # logarithm of the scale of the noise that a fit begins with
 _LONGEST = 0.5  # step of any variable
+_SWINGING = 0.1  # damping of steps that gain less than half of what they promise
 # A stated noise is believed where the clouds show the same to this part: the fitted densities take up a few hundredths
 # of it, and noise that is taken for smaller than it is bends the estimate.
 _BELIEVED = 0.1
@@ -94,34 +95,40 @@ class CloudFit:
                 self.progress(len(at.terms), at.x[: self.own], at.value)
             trial = None
             while trial is None:
-                step = self._step(at, free, damping)
-                if step @ at.information @ step < settled:
+                step, length, promised = self._step(at, free, damping)
+                if length < settled:
                     return at, "the clouds could not be more likely"
                 try:
                     trial = self.evaluate(at.x + step, at)
                 except SolverError:
                     trial = None
-                if trial is not None and trial.value <= at.value:
-                    trial = None
-                damping = damping * 10 if trial is None else max(damping / 10, 1e-6)
+                gain = -np.inf if trial is None else trial.value - at.value
+                if gain <= 0:
+                    trial, damping = None, 10 * damping
+            # Squares of scores are not the curvature itself: where they fall short, full steps swing from side to side.
+            damping = max(damping / 10, 1e-6) if gain > 0.5 * promised else max(3 * damping, _SWINGING)
             at = trial
         return at, f"reached {_MOST_STEPS} steps of the clouds' likelihood"
 
-    def _step(self, at: Place, free: np.ndarray, damping: float) -> np.ndarray:
+    def _step(self, at: Place, free: np.ndarray, damping: float) -> tuple[np.ndarray, float, float]:
+        """A step, the square of its length in deviations of θ, and the gain it promises."""
         information = at.information[np.ix_(free, free)]
         step = np.zeros(len(at.x))
         step[free] = np.linalg.solve(information + damping * np.diag(np.diag(information)), at.gradient[free])
-        return step * min(1.0, _LONGEST / max(float(np.abs(step[: self.own + 1]).max()), 1e-300))
+        step *= min(1.0, _LONGEST / max(float(np.abs(step[: self.own + 1]).max()), 1e-300))
+        own = step[: self.own]
+        length = float(own @ np.linalg.solve(np.linalg.inv(information)[: self.own, : self.own], own))
+        return step, length, float(at.gradient @ step - 0.5 * step @ at.information @ step)
 
     def posterior(self, at: Place, free: np.ndarray, touched: bool) -> Posterior:
         """Gaussian around the most likely place, widened where whole frames disagree by more than their points do."""
         own = self.own
         whole = np.linalg.inv(at.information[np.ix_(free, free)])
         widen = _widening(np.stack([t.gradient[free] for t in at.terms]), whole)[:own]
-        covariance = whole[:own, :own] * np.outer(widen, widen)
+        theta, covariance = at.x[:own], whole[:own, :own] * np.outer(widen, widen)
         information = np.linalg.inv(whole[:own, :own]) - np.diag(self.prior[:own])
-        estimates = describe(self.problem.variables, at.x[:own], information, covariance, touched)
-        return Posterior(at.x[:own], covariance, float(np.exp(at.x[own])), estimates)
+        estimates = describe(self.problem.variables, theta, information, covariance, touched)
+        return Posterior(theta, covariance, float(np.exp(at.x[own])), estimates)
 
 
 def _widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
