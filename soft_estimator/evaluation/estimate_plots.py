@@ -12,10 +12,12 @@ from matplotlib.figure import Figure
 from scipy.spatial import cKDTree
 
 from soft_estimator.evaluation.camera import PinholeCamera
+from soft_estimator.evaluation.colours import CORAL, TEAL
 from soft_estimator.evaluation.estimate import EstimateResult
 from soft_estimator.evaluation.estimate_setup import cameras_of, shown_labels
+from soft_estimator.evaluation.ground import Ground
 from soft_estimator.evaluation.motion_pictures import Frame, choose_camera
-from soft_estimator.evaluation.pictures import CORAL, TEAL, Ground, SceneObject, render
+from soft_estimator.evaluation.pictures import SceneObject, render
 
 _INK, _GREY = (0.27, 0.30, 0.35), (0.72, 0.74, 0.78)
 _UNSEEN = (0.62, 0.64, 0.68)

@@ -10,16 +10,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from soft_estimator.evaluation.camera import PinholeCamera
-from soft_estimator.evaluation.pictures import (
-    CORAL,
-    Ground,
-    SceneObject,
-    auto_camera,
-    colour_map,
-    render,
-    write_gif,
-    write_strip,
-)
+from soft_estimator.evaluation.colours import CORAL, colour_map
+from soft_estimator.evaluation.ground import Ground
+from soft_estimator.evaluation.pictures import SceneObject, auto_camera, render, write_gif, write_strip
 from soft_estimator.evaluation.scene import Scene
 
 FIELD_OF_VIEW_RAD = 0.55

@@ -14,19 +14,22 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from soft_estimator.backends.cpu.raster import gather_light, rasterise, rasterise_depth
+from soft_estimator.backends.cpu.raster import rasterise
 from soft_estimator.evaluation.camera import PinholeCamera
+from soft_estimator.evaluation.colours import CORAL, to_linear, to_srgb
+from soft_estimator.evaluation.ground import Ground, paint_ground
+from soft_estimator.evaluation.lamps import (
+    KEY_COLOUR,
+    KEY_STRENGTH,
+    SKY_COLOUR,
+    SKY_STRENGTH,
+    Lamps,
+    frame_around,
+    make_lamps,
+)
 
-# dark violet over teal to yellow: lightness rises evenly, so the order survives in grey and for colour-blind readers
-_STOPS = "440154 482475 414487 355f8d 2a788e 21918d 22a884 44bf70 7ad151 bddf26 fde725"
-COLOUR_STOPS = np.array([list(bytes.fromhex(stop)) for stop in _STOPS.split()]) / 255.0
-CORAL = (0.91, 0.42, 0.30)
-TEAL = (0.16, 0.56, 0.58)
 BACKGROUND_TOP, BACKGROUND_BOTTOM = (0.87, 0.90, 0.94), (0.965, 0.97, 0.98)
-KEY_COLOUR, SKY_COLOUR = np.array((1.00, 0.95, 0.87)), np.array((0.88, 0.94, 1.00))
-KEY_STRENGTH, SKY_STRENGTH, BOUNCE_STRENGTH = 0.72, 0.50, 0.16
-KEY_LAMPS, SKY_LAMPS, MAP_SIZE_PX = 40, 56, 128
-LAMP_DISTANCE = 12.0  # of the scene's radius: far enough that rays are nearly parallel
+BOUNCE_STRENGTH = 0.16
 CREASE_COSINE = np.cos(np.radians(40.0))  # a corner normal farther than this from its face marks a sharp edge
 
 
@@ -47,53 +50,6 @@ class SceneObject:
     gloss: float = 0.2
 
 
-@dataclass(frozen=True, eq=False)
-class Ground:
-    """The checkered plane normal . x + offset_m = 0.
-
-    Attributes:
-        normal: points to the side the camera is on, shape (3,).
-        offset_m: d in n . x + d = 0, n of unit length [m].
-        tile_m: side of a tile [m]; a round number that fits the view by default.
-        colours: sRGB of the two kinds of tile, shape (2, 3).
-    """
-
-    normal: Sequence[float] | np.ndarray = (0.0, 0.0, 1.0)
-    offset_m: float = 0.0
-    tile_m: float | None = None
-    colours: tuple[Sequence[float], Sequence[float]] = ((0.92, 0.925, 0.935), (0.835, 0.85, 0.875))
-
-
-@dataclass(frozen=True, eq=False)
-class _Lamps:
-    """Lamps of one colour: frames (nl, 3, 3), positions [m] (nl, 3), weights (nl,) and their depth maps [m]."""
-
-    rotations: np.ndarray
-    positions: np.ndarray
-    weights: np.ndarray
-    focal_px: float
-    maps_m: np.ndarray
-    bias_m: float
-
-    def light(self, points_m: np.ndarray, normals: np.ndarray) -> np.ndarray:
-        """Light at these points, shape (n,)."""
-        # lifting the point off the surface by a texel keeps a surface from shadowing itself
-        lifted = np.ascontiguousarray(points_m + self.bias_m * normals)
-        frames = (self.positions, self.rotations, self.weights, self.focal_px)
-        return gather_light(lifted, np.ascontiguousarray(normals), *frames, self.maps_m, self.bias_m)
-
-
-def colour_map(values: np.ndarray, low: float | None = None, high: float | None = None) -> np.ndarray:
-    """sRGB colours, shape (n, 3), of scalars, shape (n,), from low (dark violet) to high (yellow); range by default."""
-    scalar = np.asarray(values, dtype=np.float64)
-    finite = scalar[np.isfinite(scalar)]
-    low = low if low is not None else float(finite.min() if finite.size else 0.0)
-    high = high if high is not None else float(finite.max() if finite.size else 1.0)
-    place = np.nan_to_num(np.clip((scalar - low) / max(high - low, 1e-300), 0.0, 1.0))
-    stops = np.linspace(0.0, 1.0, len(COLOUR_STOPS))
-    return np.stack([np.interp(place, stops, COLOUR_STOPS[:, i]) for i in range(3)], axis=-1)
-
-
 def auto_camera(
     points_low_m: Sequence[float] | np.ndarray,
     points_high_m: Sequence[float] | np.ndarray,
@@ -108,7 +64,7 @@ def auto_camera(
     low, high = np.asarray(points_low_m, dtype=np.float64), np.asarray(points_high_m, dtype=np.float64)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (high >= low).all()):
         raise ValueError(f"box {low}..{high} is empty or not finite: give its lowest and highest corner in metres")
-    axis, side, across = _frame(up)
+    axis, side, across = frame_around(up)
     outward = np.cos(elevation_rad) * (np.cos(azimuth_rad) * side + np.sin(azimuth_rad) * across)
     outward = outward + np.sin(elevation_rad) * axis
     centre = 0.5 * (low + high)
@@ -132,14 +88,14 @@ def render(
     axis = np.asarray(up if ground is None else ground.normal, dtype=np.float64)
     axis = axis / np.linalg.norm(axis)
     fine = _finer(camera, supersampling)
-    key, sky = _make_lamps(scene_objects, camera, axis)
+    key, sky = make_lamps(*_joined(scene_objects), camera, axis)
     picture = _background(fine)
     depth = np.full(picture.shape[:2], np.inf)
     if ground is not None:
-        depth = _paint_ground(picture, ground, camera, fine, key, sky)
+        depth = paint_ground(picture, ground, camera, fine, key, sky)
     _paint_objects(picture, depth, scene_objects, fine, axis, key, sky)
     size = (camera.height_px, supersampling, camera.width_px, supersampling, 3)
-    encoded = _to_srgb(np.clip(picture.reshape(size).mean(axis=(1, 3)), 0.0, 1.0))
+    encoded = to_srgb(np.clip(picture.reshape(size).mean(axis=(1, 3)), 0.0, 1.0))
     return np.rint(255.0 * encoded).astype(np.uint8)
 
 
@@ -206,28 +162,6 @@ def _caption(image: Image.Image, text: str) -> None:
     draw.text((size * 0.7, image.height - 1.8 * size), text, fill=(70, 76, 88), font=font)
 
 
-def _frame(up: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unit vectors (up, side, across), right-handed as (side, across, up), side near world x where that is possible."""
-    axis = np.asarray(up, dtype=np.float64)
-    length = np.linalg.norm(axis)
-    if not length > 0:
-        raise ValueError(f"up direction {up} has no length: give three numbers, not all zero")
-    axis = axis / length
-    side = np.array((1.0, 0.0, 0.0)) if abs(axis[0]) < 0.9 else np.array((0.0, 1.0, 0.0))
-    side = side - (side @ axis) * axis
-    side /= np.linalg.norm(side)
-    return axis, side, np.cross(axis, side)
-
-
-def _to_linear(srgb: Sequence[float] | np.ndarray) -> np.ndarray:
-    srgb = np.asarray(srgb, dtype=np.float64)
-    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-
-
-def _to_srgb(linear: np.ndarray) -> np.ndarray:
-    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
-
-
 def _finer(camera: PinholeCamera, factor: int) -> PinholeCamera:
     """The same view with factor x factor pixels in place of one."""
     return PinholeCamera(
@@ -245,56 +179,8 @@ def _finer(camera: PinholeCamera, factor: int) -> PinholeCamera:
 def _background(camera: PinholeCamera) -> np.ndarray:
     """Linear RGB of an empty picture, shape (height, width, 3)."""
     down = np.linspace(0.0, 1.0, camera.height_px)[:, None, None]
-    colour = (1 - down) * _to_linear(BACKGROUND_TOP) + down * _to_linear(BACKGROUND_BOTTOM)
+    colour = (1 - down) * to_linear(BACKGROUND_TOP) + down * to_linear(BACKGROUND_BOTTOM)
     return np.broadcast_to(colour, (camera.height_px, camera.width_px, 3)).copy()
-
-
-def _make_lamps(objects: Sequence[SceneObject], camera: PinholeCamera, up: np.ndarray) -> tuple[_Lamps, _Lamps]:
-    """The key light, over the viewer's left shoulder, and the sky."""
-    right, _, forward = camera.rotation.T
-    towards = up + 0.75 * _level(-right, up) - 0.35 * _level(forward, up)
-    towards /= np.linalg.norm(towards)
-    _, side, across = _frame(towards)
-    turn, fraction = _spiral(KEY_LAMPS)
-    spread = 0.12 * np.sqrt(fraction)[:, None]
-    key = towards + spread * (np.cos(turn)[:, None] * side + np.sin(turn)[:, None] * across)
-    _, side, across = _frame(up)
-    turn, height = _spiral(SKY_LAMPS)
-    flat = np.sqrt(1 - height**2)[:, None]
-    sky = height[:, None] * up + flat * (np.cos(turn)[:, None] * side + np.sin(turn)[:, None] * across)
-    return _lamps(objects, key, np.full(KEY_LAMPS, 1 / KEY_LAMPS)), _lamps(
-        objects, sky, np.ones(SKY_LAMPS) / height.sum()
-    )
-
-
-def _level(direction: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """The horizontal part of a direction, of unit length (or zero)."""
-    flat = direction - (direction @ up) * up
-    return flat / max(np.linalg.norm(flat), 1e-9)
-
-
-def _spiral(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Angles [rad] and evenly spaced fractions in (0, 1) of a golden-angle spiral, shape (count,) each."""
-    return np.pi * (3 - np.sqrt(5)) * np.arange(count), (np.arange(count) + 0.5) / count
-
-
-def _lamps(objects: Sequence[SceneObject], directions: np.ndarray, weights: np.ndarray) -> _Lamps:
-    """Lamps in these directions (nl, 3), far from the objects, each with its depth map of them."""
-    vertices, faces = _joined(objects)
-    low, high = (vertices.min(axis=0), vertices.max(axis=0)) if len(vertices) else (np.zeros(3), np.ones(3))
-    centre, radius = 0.5 * (low + high), max(0.5 * float(np.linalg.norm(high - low)), 1e-6)
-    directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    positions = centre + LAMP_DISTANCE * radius * directions
-    frames = [_frame(-direction) for direction in directions]
-    rotations = np.stack([np.stack([side, across, axis], axis=1) for axis, side, across in frames])
-    focal = 0.5 * (MAP_SIZE_PX - 4) * (LAMP_DISTANCE - 1.0)
-    middle = 0.5 * (MAP_SIZE_PX - 1)
-    optics = (focal, focal, middle, middle, MAP_SIZE_PX, MAP_SIZE_PX, 0.5 * radius)
-    seen = [
-        rasterise_depth((vertices - position) @ rotation, faces, *optics)[0]
-        for position, rotation in zip(positions, rotations, strict=True)
-    ]
-    return _Lamps(rotations, positions, weights, focal, np.stack(seen), 2.5 * radius / MAP_SIZE_PX)
 
 
 def _joined(objects: Sequence[SceneObject]) -> tuple[np.ndarray, np.ndarray]:
@@ -318,84 +204,14 @@ def corner_normals(vertices_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
     return np.where(sharp[..., None], flat[:, None, :], smooth)
 
 
-def _paint_ground(
-    picture: np.ndarray, ground: Ground, camera: PinholeCamera, fine: PinholeCamera, key: _Lamps, sky: _Lamps
-) -> np.ndarray:
-    """Paint the plane into a linear RGB picture; returns its depth [m], inf where it is not seen."""
-    normal, side, across = _frame(ground.normal)
-    height = float(normal @ fine.position_m + ground.offset_m / np.linalg.norm(ground.normal))
-    depth = _plane_depth(fine, normal, height)
-    if height <= 0:  # seen from below it would only hide the scene
-        return np.full(depth.shape, np.inf)
-    seen = np.isfinite(depth)
-    points = fine.to_world_frame((fine.rays() * np.where(seen, depth, 0.0)[..., None]).reshape(-1, 3))
-    points = points.reshape(*depth.shape, 3)
-    # everything scales with where the view's axis meets the plane, so a fixed camera gives a steady ground
-    forward = fine.rotation[:, 2]
-    reach = min(height / max(-float(forward @ normal), 1e-3), 6 * height)
-    focus = fine.position_m + reach * forward
-    tile = ground.tile_m or _round_length(reach / 11)
-    u, v = points @ side / tile, points @ across / tile
-    blend = _checker(u, v)[..., None]
-    colour = (1 - blend) * _to_linear(ground.colours[0]) + blend * _to_linear(ground.colours[1])
-    away = np.linalg.norm(points - focus, axis=-1) / reach
-    fade = np.clip((away - 0.35) / 0.75, 0.0, 1.0)
-    fade = np.where(seen, fade * fade * (3 - 2 * fade), 1.0)[..., None]
-    lit = _ground_light(camera, fine, normal, height, key, sky)
-    picture[:] = fade * picture * (0.5 + 0.5 * lit) + (1 - fade) * colour * lit
-    return depth
-
-
-def _plane_depth(camera: PinholeCamera, normal: np.ndarray, height: float) -> np.ndarray:
-    """Depth [m] of a plane `height` [m] below the camera, shape (height, width), inf above the horizon."""
-    towards = -(camera.rays() @ (normal @ camera.rotation))
-    return np.where(towards > 1e-9, height / np.where(towards > 1e-9, towards, 1.0), np.inf)
-
-
-def _ground_light(
-    camera: PinholeCamera, fine: PinholeCamera, normal: np.ndarray, height: float, key: _Lamps, sky: _Lamps
-) -> np.ndarray:
-    """Light on the plane relative to that on open ground, linear RGB per fine pixel; computed per coarse pixel."""
-    depth = _plane_depth(camera, normal, height)
-    seen = np.isfinite(depth)
-    points = camera.to_world_frame(camera.rays()[seen] * depth[seen][:, None])
-    normals = np.broadcast_to(normal, points.shape)
-    open_key = float(np.maximum(-key.rotations[:, :, 2] @ normal, 0) @ key.weights)
-    open_sky = float(np.maximum(-sky.rotations[:, :, 2] @ normal, 0) @ sky.weights)
-    shares = KEY_STRENGTH * open_key * KEY_COLOUR, SKY_STRENGTH * open_sky * SKY_COLOUR
-    light = np.ones((*depth.shape, 3))
-    light[seen] = (key.light(points, normals) / open_key)[:, None] * shares[0]
-    light[seen] += (sky.light(points, normals) / open_sky)[:, None] * shares[1]
-    light[seen] /= shares[0] + shares[1]
-    factor = fine.width_px // camera.width_px
-    return np.repeat(np.repeat(light, factor, axis=0), factor, axis=1)
-
-
-def _checker(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """0..1 checkerboard of unit tiles, averaged over each pixel's footprint in u and in v."""
-    waves = []
-    for coordinate in (u, v):
-        footprint = np.maximum(sum(np.abs(np.gradient(coordinate, axis=axis)) for axis in (0, 1)), 1e-9)
-        low, high = (0.5 * (coordinate + sign * 0.5 * footprint) for sign in (-1, 1))
-        triangle = [np.abs(x - np.floor(x) - 0.5) for x in (low, high)]  # the integral of a square wave
-        waves.append(2.0 * (triangle[0] - triangle[1]) / footprint)
-    return 0.5 - 0.5 * np.clip(waves[0], -1, 1) * np.clip(waves[1], -1, 1)
-
-
-def _round_length(length_m: float) -> float:
-    """The largest of 1, 2, 5 times a power of ten that is not above length_m [m]."""
-    power = 10.0 ** np.floor(np.log10(length_m))
-    return float(power * max(step for step in (1, 2, 5) if step * power <= length_m * (1 + 1e-9)))
-
-
 def _paint_objects(
     picture: np.ndarray,
     depth: np.ndarray,
     objects: Sequence[SceneObject],
     camera: PinholeCamera,
     up: np.ndarray,
-    key: _Lamps,
-    sky: _Lamps,
+    key: Lamps,
+    sky: Lamps,
 ) -> None:
     """Shade the pixels where an object is nearer than `depth` [m], in place."""
     vertices, faces = _joined(objects)
@@ -412,7 +228,7 @@ def _paint_objects(
     view /= np.linalg.norm(view, axis=1, keepdims=True)
     normal *= np.where((normal * view).sum(axis=1) < -0.2, -1.0, 1.0)[:, None]  # the inside of an open mesh
     normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-300)
-    colours = [np.broadcast_to(_to_linear(o.colour), (len(o.vertices_m), 3)) for o in objects]
+    colours = [np.broadcast_to(to_linear(o.colour), (len(o.vertices_m), 3)) for o in objects]
     albedo = np.einsum("nc,nci->ni", weight, np.concatenate(colours)[faces[face]])
     gloss = np.repeat([o.gloss for o in objects], [len(o.faces) for o in objects])[face]
     picture[seen] = _shaded(points, normal, view, albedo, gloss, up, key, sky)
@@ -425,8 +241,8 @@ def _shaded(
     albedo: np.ndarray,
     gloss: np.ndarray,
     up: np.ndarray,
-    key: _Lamps,
-    sky: _Lamps,
+    key: Lamps,
+    sky: Lamps,
 ) -> np.ndarray:
     """Linear RGB of surface points, shape (n, 3): key, sky, light from the ground, highlight and a faint bright rim."""
     from_key, from_sky = key.light(points, normal), sky.light(points, normal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.evaluation.pictures import CORAL, TEAL
+from soft_estimator.evaluation.colours import CORAL, TEAL
 
 NEUTRAL, UNSEEN = np.array((0.95, 0.95, 0.95)), np.array((0.60, 0.62, 0.66))
 

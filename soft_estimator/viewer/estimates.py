@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.evaluation.colours import colour_map
 from soft_estimator.evaluation.estimate_plots import mean_near
-from soft_estimator.evaluation.pictures import colour_map
 from soft_estimator.evaluation.residual_colours import residual_colours
 from soft_estimator.evaluation.scene import Scene
 from soft_estimator.evaluation.strain import equivalent_strain

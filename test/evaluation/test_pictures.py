@@ -9,17 +9,9 @@ import pytest
 from PIL import Image
 
 from soft_estimator.evaluation.camera import PinholeCamera, depth_image
-from soft_estimator.evaluation.pictures import (
-    COLOUR_STOPS,
-    Ground,
-    SceneObject,
-    auto_camera,
-    colour_map,
-    corner_normals,
-    render,
-    write_gif,
-    write_strip,
-)
+from soft_estimator.evaluation.colours import COLOUR_STOPS, colour_map
+from soft_estimator.evaluation.ground import Ground
+from soft_estimator.evaluation.pictures import SceneObject, auto_camera, corner_normals, render, write_gif, write_strip
 
 
 def ball(radius_m: float = 0.1, rings: int = 24, height_m: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
