@@ -12,7 +12,7 @@ from soft_estimator.estimation.levenberg_marquardt import Fit, growing_windows
 from soft_estimator.estimation.motion import motion
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.surface_samples import spread_samples
-from soft_estimator.estimation.uncertainty import Posterior, describe, noise_scale, touches
+from soft_estimator.estimation.uncertainty import Posterior, describe, frame_widening, noise_scale, touches
 from soft_estimator.physics.solver import SolverError
 
 _SAMPLE_STDS, _SAMPLE_CELLS = 0.5, 1.5  # farthest apart samples may be, in deviations of the noise and in cells
@@ -124,21 +124,11 @@ class CloudFit:
         """Gaussian around the most likely place, widened where whole frames disagree by more than their points do."""
         own = self.own
         whole = np.linalg.inv(at.information[np.ix_(free, free)])
-        widen = _widening(np.stack([t.gradient[free] for t in at.terms]), whole)[:own]
+        widen = frame_widening(np.stack([t.gradient[free] for t in at.terms]), whole)[:own]
         theta, covariance = at.x[:own], whole[:own, :own] * np.outer(widen, widen)
         information = np.linalg.inv(whole[:own, :own]) - np.diag(self.prior[:own])
         estimates = describe(self.problem.variables, theta, information, covariance, touched)
         return Posterior(theta, covariance, float(np.exp(at.x[own])), estimates)
-
-
-def _widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """As `uncertainty.widening`, from the frames' own scores (K, P)."""
-    frames = len(scores)
-    if frames < 4:
-        return np.ones(len(covariance))
-    off = scores - scores.mean(axis=0)
-    spread = covariance @ (off.T @ off * frames / (frames - 1)) @ covariance
-    return np.sqrt(np.maximum(np.diag(spread) / np.diag(covariance), 1.0))
 
 
 @dataclass(frozen=True)

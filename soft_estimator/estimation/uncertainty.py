@@ -101,17 +101,24 @@ def describe(
 
 
 def widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
+    """`frame_widening` of distances whose noise is `scale` times the stated one."""
+    frames = int(at.frame.max()) + 1
+    pull = at.jacobian * (at.weight * at.residual)[:, None] / scale**2
+    scores = np.stack([np.bincount(at.frame, pull[:, j], frames) for j in range(pull.shape[1])], axis=1)
+    return frame_widening(scores, covariance)
+
+
+def frame_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """How much wider than point-by-point noise each variable spreads when whole frames are taken as the units, at
     least 1.
 
     Errors that points of a frame share (a matcher's habit, the model's own error) do not average out over its points.
-    The frames' scores Σ J r, which add up to nothing at the minimum, show by their spread how much of that there is.
+    The frames' scores Σ J r (K, P), which add up to nothing at the minimum, show by their spread how much of that
+    there is.
     """
-    frames = int(at.frame.max()) + 1
+    frames = len(scores)
     if frames < 4:
         return np.ones(len(covariance))
-    pull = at.jacobian * (at.weight * at.residual)[:, None] / scale**2
-    scores = np.stack([np.bincount(at.frame, pull[:, j], frames) for j in range(pull.shape[1])], axis=1)
     scores = scores - scores.mean(axis=0)
     spread = covariance @ (scores.T @ scores * frames / (frames - 1)) @ covariance
     return np.sqrt(np.maximum(np.diag(spread) / np.diag(covariance), 1.0))
