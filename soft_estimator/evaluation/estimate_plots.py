@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from soft_estimator.evaluation.camera import PinholeCamera
 from soft_estimator.evaluation.colours import CORAL, TEAL
-from soft_estimator.evaluation.estimate import EstimateResult
+from soft_estimator.evaluation.estimate import WHOLE_CLOUDS, EstimateResult
 from soft_estimator.evaluation.estimate_setup import cameras_of, shown_labels
 from soft_estimator.evaluation.ground import Ground
 from soft_estimator.evaluation.motion_pictures import Frame, choose_camera
@@ -31,8 +31,13 @@ def draw_cost(path: Path, result: EstimateResult) -> None:
     frames = np.array([h["frames"] for h in history])
     cost = np.array([h["cost"] for h in history]) / points[frames - 1]
     figure, axes = _figure(1)
-    axes[0].semilogy(range(len(cost)), np.maximum(cost, 1e-300), "-o", color=TEAL, markersize=3.5)
-    axes[0].set(xlabel="iteration (above: frames in the window)", ylabel="cost per point")
+    clouds = result.method == WHOLE_CLOUDS
+    axes[0].plot(range(len(cost)), cost if clouds else np.maximum(cost, 1e-300), "-o", color=TEAL, markersize=3.5)
+    axes[0].set(
+        xlabel="iteration (above: frames in the window)",
+        ylabel="-log likelihood per point" if clouds else "cost per point",
+        yscale="linear" if clouds else "log",
+    )
     axes[0].set_title(f"{result.scene.config.name}: {result.best.reason}", fontsize=10, pad=16, color=_INK)
     _mark_windows(axes[0], frames, label=True)
     _save(figure, path)

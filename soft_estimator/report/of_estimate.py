@@ -11,7 +11,7 @@ import yaml
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.field import carry_field
 from soft_estimator.estimation.observation import point_residuals
-from soft_estimator.evaluation.estimate import EstimateResult
+from soft_estimator.evaluation.estimate import WHOLE_CLOUDS, EstimateResult
 from soft_estimator.evaluation.estimate_files import summarise
 from soft_estimator.evaluation.estimate_plots import mean_near
 from soft_estimator.evaluation.estimate_setup import displacements, shown_labels
@@ -119,8 +119,10 @@ def _cost(result: EstimateResult) -> Series:
     points = np.cumsum([len(frame.points_m) for frame in result.problem.frames])
     cost = np.array([h["cost"] / points[h["frames"] - 1] for h in result.best.history])
     at = np.arange(len(cost), dtype=float)
-    positive = bool((cost > 0).all())
-    return Series("cost for each point", "", at, cost, x_label="iteration", in_seconds=False, log=positive)
+    clouds = result.method == WHOLE_CLOUDS
+    name = "-log likelihood of each point" if clouds else "cost for each point"
+    log = not clouds and bool((cost > 0).all())
+    return Series(name, "", at, cost, x_label="iteration", in_seconds=False, log=log)
 
 
 def _moments(result: EstimateResult) -> list[Moment]:
