@@ -103,7 +103,7 @@ class CloudFit:
                 except SolverError:
                     trial = None
                 gain = -np.inf if trial is None else trial.value - at.value
-                if gain <= 0:
+                if not gain > 0:
                     trial, damping = None, 10 * damping
             # Squares of scores are not the curvature itself: where they fall short, full steps swing from side to side.
             damping = max(damping / 10, 1e-6) if gain > 0.5 * promised else max(3 * damping, _SWINGING)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from soft_estimator.backends.cpu.mixture import gaussians, log_sums, mean_rows
+from soft_estimator.backends.cpu.mixture import gaussians, gram, log_sums, mean_rows, solve_positive
 
 # Share of points that come from anywhere near the body, so that one stray point cannot carry away the fit.
 STRAY_SHARE = 0.01
@@ -83,7 +83,7 @@ class Cloud:
         by_motion = (np.einsum("na,npa->np", y, moved) - along) / variance[:, None]
         square = inlier * (y**2).sum(axis=1) - 2 * np.einsum("na,na->n", y, rest[:, :3]) + rest[:, 3]
         scores = np.column_stack([by_motion, square / variance - 3 * inlier, by_density])
-        return CloudTerms(value, departure, *_without_departure(scores, by_density, departure))
+        return CloudTerms(value, departure, *_without_departure(scores, by_density.shape[1], departure))
 
 
 class _Mixture:
@@ -125,7 +125,7 @@ class _Mixture:
         for _ in range(_LOOKS):
             _, slopes, _ = self.slopes(departure)
             gradient = slopes.sum(axis=0) - departure / _DEPARTURE_STD**2
-            step = np.linalg.solve(_departure_information(slopes), gradient)
+            step = _solved(_information(slopes), gradient[:, None])[:, 0]
             step *= min(1.0, _LONGEST / max(float(np.abs(step).max(initial=0.0)), 1e-300))
             if gradient @ step < _SETTLED:
                 break
@@ -139,13 +139,27 @@ class _Mixture:
         return departure, value
 
 
-def _departure_information(slopes: np.ndarray) -> np.ndarray:
-    return slopes.T @ slopes + np.eye(slopes.shape[1]) / _DEPARTURE_STD**2
+def _information(scores: np.ndarray) -> np.ndarray:
+    """Σ_i scores_ia scores_ic of scores (n, k), (k, k)."""
+    rows = np.ascontiguousarray(scores.T)
+    out = np.empty((len(rows), len(rows)))
+    gram(rows, out)
+    return out
 
 
-def _without_departure(scores: np.ndarray, slopes: np.ndarray, departure: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Information and gradient of the variables, what the departure could do as well taken out (Schur complement)."""
-    left = slopes.sum(axis=0) - departure / _DEPARTURE_STD**2
-    both = slopes.T @ scores
-    explained = np.linalg.solve(_departure_information(slopes), np.column_stack([both, left]))
-    return scores.T @ scores - both.T @ explained[:, :-1], scores.sum(axis=0) - both.T @ explained[:, -1]
+def _solved(information: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+    """With the departure's prior, information (b, b), for rhs (b, m)."""
+    out = np.ascontiguousarray(rhs)
+    solve_positive(information + np.eye(len(information)) / _DEPARTURE_STD**2, out)
+    return out
+
+
+def _without_departure(scores: np.ndarray, functions: int, departure: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Information and gradient by scores (n, k), what the departure, whose slopes are the last columns, could do as
+    well taken out (Schur complement)."""
+    information = _information(scores)
+    first = scores.shape[1] - functions
+    both = information[first:]
+    left = scores[:, first:].sum(axis=0) - departure / _DEPARTURE_STD**2
+    explained = _solved(both[:, first:], np.column_stack([both, left]))
+    return information - both.T @ explained[:, :-1], scores.sum(axis=0) - both.T @ explained[:, -1]

@@ -44,3 +44,46 @@ def mean_rows(near, share, floor, table, out):
             if p > _NOTHING:
                 for c in range(table.shape[1]):
                     out[i, c] += p * table[j, c]
+
+
+@njit(parallel=True, cache=True)
+def gram(rows, out):
+    """Σ_i rows_ai rows_ci of all rows (k, n), out (k, k)."""
+    for a in prange(rows.shape[0]):
+        for c in range(a + 1):
+            total = 0.0
+            for i in range(rows.shape[1]):
+                total += rows[a, i] * rows[c, i]
+            out[a, c] = total
+            out[c, a] = total
+
+
+@njit(cache=True)
+def solve_positive(matrix, rhs):
+    """Solve matrix (b, b), symmetric and positive definite, for rhs (b, m) in place; the matrix becomes its Cholesky
+    factor.
+
+    LAPACK's threads wait for each other by spinning: beside other processes, systems as small as these take it a
+    hundred times as long.
+    """
+    b, m = rhs.shape
+    for j in range(b):
+        for k in range(j):
+            pivot = matrix[j, k]
+            for i in range(j, b):
+                matrix[i, j] -= pivot * matrix[i, k]
+        scale = 1.0 / np.sqrt(matrix[j, j])
+        for i in range(j, b):
+            matrix[i, j] *= scale
+    for j in range(b):
+        for k in range(j):
+            for c in range(m):
+                rhs[j, c] -= matrix[j, k] * rhs[k, c]
+        for c in range(m):
+            rhs[j, c] /= matrix[j, j]
+    for j in range(b - 1, -1, -1):
+        for k in range(j + 1, b):
+            for c in range(m):
+                rhs[j, c] -= matrix[k, j] * rhs[k, c]
+        for c in range(m):
+            rhs[j, c] /= matrix[j, j]
