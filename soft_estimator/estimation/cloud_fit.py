@@ -20,7 +20,7 @@ _BUMP_STDS = 0.5  # least width of the functions that describe the density
 _MOST_SAMPLES, _MOST_BUMPS = 3000, 150
 DENSITY_STD = 3.0  # of each function's part in the logarithm of the common density
 _MOST_STEPS = 25
-_SETTLED, _LOOSE = 1e-4, 1e-2  # square of a last step, in standard deviations: of all frames, of the first ones
+_SETTLED, _LOOSE = 1e-4, 1e-2  # square of a last step, in standard deviations: of the last climb, of those before
 _LONGEST_PULL = 1.5  # logarithm of the scale of the noise that a fit begins with
 _LONGEST = 0.5  # step of any variable
 _SWINGING = 0.1  # damping of steps that gain less than half of what they promise
@@ -145,17 +145,15 @@ def fit_clouds(problem: Problem, theta: np.ndarray, progress: Progress | None = 
     fitting, own = CloudFit(problem, progress), len(problem.variables)
     x, at = np.concatenate([theta, np.zeros(1 + fitting.bumps.shape[1])]), None
     free = np.ones(len(x), dtype=bool)
-    windows = growing_windows(len(problem.frames))
-    for frames in windows:
+    for frames in growing_windows(len(problem.frames)):
         # Where new frames are still off, they show more noise than there is; only so their pull reaches that far.
         seen = noise_scale(problem.evaluate(x[:own], frames).residual, own)
         x[own] = max(x[own], min(np.log(seen), _LONGEST_PULL))
-        last = frames == windows[-1]
-        at, reason = fitting.climb(fitting.start(x, frames, at), free, _SETTLED if last else _LOOSE)
+        at, _ = fitting.climb(fitting.start(x, frames, at), free, _LOOSE)
         x = at.x.copy()
     if abs(x[own]) < _BELIEVED:
         x[own], free[own] = 0.0, False
-        at, reason = fitting.climb(fitting.start(x, len(problem.frames), at), free)
+    at, reason = fitting.climb(fitting.start(x, len(problem.frames), at), free)
     evaluation = problem.evaluate(at.x[:own], jacobian=True)
     answer = fitting.posterior(at, free, touches(problem.variables, evaluation.jacobian))
     return CloudAnswer(Fit(evaluation, reason, len(fitting.history), fitting.history), answer, at.value)

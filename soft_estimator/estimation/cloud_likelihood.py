@@ -149,7 +149,7 @@ def _information(scores: np.ndarray) -> np.ndarray:
 
 def _solved(information: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     """With the departure's prior, information (b, b), for rhs (b, m)."""
-    out = np.ascontiguousarray(rhs)
+    out = np.array(rhs, order="C")  # a copy: it is solved in place
     solve_positive(information + np.eye(len(information)) / _DEPARTURE_STD**2, out)
     return out
 

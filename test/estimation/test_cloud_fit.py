@@ -93,6 +93,17 @@ def test_an_unevenly_seen_sphere_is_found_where_it_is() -> None:
     assert np.mean(naive) > 5 * np.std(naive)
 
 
+def test_solving_leaves_its_arguments_alone() -> None:
+    """(A + prior) x = b against NumPy; b is asked for again afterwards, and must be what it was."""
+    rng = np.random.default_rng(2)
+    root, b = rng.normal(size=(30, 12)), rng.normal(size=(12, 1))
+    a, before = root.T @ root, b.copy()
+    found = cloud_likelihood._solved(a, b)
+    prior = np.eye(12) / cloud_likelihood._DEPARTURE_STD**2
+    np.testing.assert_allclose(found, np.linalg.solve(a + prior, before), rtol=1e-10)
+    np.testing.assert_array_equal(b, before)
+
+
 def test_samples_ride_with_the_body(torus: Experiment) -> None:
     """An affine motion moves samples by just that motion, and a swelling by a tenth their areas by 1.21."""
     body = torus.model.body
