@@ -31,12 +31,15 @@ CONFIG = {package: home for package, home in HOMES.items() if Path(home).is_dir(
 
 NODES = ("camera_node", "cloud_node", "estimator_node", "twin_node")
 
+# The wheels of ROS 2 exist for x86-64 Linux. Elsewhere (a Jetson, a Raspberry Pi) ROS comes from its own packages; without
+# it everything but the nodes works.
+ROS_WHEELS = "; platform_machine=='x86_64' and sys_platform=='linux'"
 ROS_REQUIREMENTS = [
-    "ros-jazzy-rclpy",
-    "ros-jazzy-rmw-fastrtps-cpp",
-    "ros-jazzy-common-interfaces",
-    "ros-jazzy-lifecycle-msgs",
-    "ros-jazzy-ament-index-python",
+    f"ros-jazzy-rclpy{ROS_WHEELS}",
+    f"ros-jazzy-rmw-fastrtps-cpp{ROS_WHEELS}",
+    f"ros-jazzy-common-interfaces{ROS_WHEELS}",
+    f"ros-jazzy-lifecycle-msgs{ROS_WHEELS}",
+    f"ros-jazzy-ament-index-python{ROS_WHEELS}",
     "rosbags>=0.10,<0.12",
 ]
 
@@ -76,10 +79,12 @@ setup(
         "browser": ["selenium>=4.20,<5"],  # tests in a real Chromium
         "cuda12": ["cupy-cuda12x>=13,<15"],
         "cuda13": ["cupy-cuda13x>=13.6,<15"],
-        # 0.20 needs Debian's libusb-1.0-0; 0.19 does not, but has no wheel for Python 3.13.
+        # 0.20 needs Debian's libusb-1.0-0; 0.19 does not, but has no wheel for Python 3.13. The build without CUDA exists
+        # for x86-64 only.
         "perception": [
-            "open3d-cpu==0.19.0; python_version<'3.13'",
-            "open3d-cpu>=0.20,<0.21; python_version>='3.13'",
+            "open3d-cpu==0.19.0; python_version<'3.13' and platform_machine=='x86_64'",
+            "open3d-cpu>=0.20,<0.21; python_version>='3.13' and platform_machine=='x86_64'",
+            "open3d>=0.18,<0.21; platform_machine!='x86_64'",
             "rosbags>=0.10,<0.12",
         ],
     },
