@@ -42,8 +42,18 @@ def _gradient_products() -> np.ndarray:
     return products.reshape(36, 9, 27)
 
 
-SHAPE_POLYNOMIALS = _polynomials()[0]
+def _shape_products() -> np.ndarray:
+    """Coefficients of N_p N_q over the moments for each pair p <= q, shape (36, 27)."""
+    cube = _polynomials()[0].reshape(8, 3, 3, 3)[:, :2, :2, :2]
+    products = np.zeros((36, 3, 3, 3))
+    for i, j, m, r, s, t in np.ndindex(2, 2, 2, 2, 2, 2):
+        products[:, i + r, j + s, m + t] += cube[PAIRS[:, 0], i, j, m] * cube[PAIRS[:, 1], r, s, t]
+    return products.reshape(36, 27)
+
+
+SHAPE_POLYNOMIALS, GRADIENT_POLYNOMIALS = _polynomials()
 GRADIENT_PRODUCTS = _gradient_products()
+SHAPE_PRODUCTS = _shape_products()
 FULL_CELL_MOMENTS = np.einsum("a,b,c->abc", *[1.0 / np.arange(1, 4)] * 3).ravel()
 
 
@@ -72,8 +82,12 @@ class CutCells:
         volume_weights_m3: w_v(e, i) = ∫_Ωe N_i, shape (C, 8).
         boundary_weights_m2: w_b(e, i) = ∫_Γe N_i, shape (C, 8).
         boundary_normals_m2: ∫_Γe N_i n with the outward normal n, shape (C, 8, 3).
-        gradient_index: row of `gradient_table_m` that belongs to each cell; 0 for every full cell, shape (C,).
-        gradient_table_m: ∫_Ωe ∇N_p ∇N_qᵀ for the pairs p <= q, shape (T, 36, 9).
+        gradient_index: row of the tables that belongs to each cell; 0 for every full cell, shape (C,).
+        gradient_table_m: ∫_Ωe ∇N_p ∇N_qᵀ for the pairs p <= q and the stabilisation, shape (T, 36, 9).
+        dilatation_table_m2: b_p = ∫_Ωe ∇N_p, so that ∫_Ωe div u = Σ_p b_p·u_p, shape (T, 8, 3).
+        volume_table_m3: V_e, shape (T,).
+        mass_table_m3: ∫_Ωe N_p N_q for the pairs p <= q, shape (T, 36).
+        moment_table: ∫_Ωe xᵃ yᵇ zᶜ in cell units at 9a + 3b + c, of which the other tables are made, shape (T, 27).
         corner_phi: φ in cell units at the corners after snapping, shape (C, 8).
         subdivision: sub-cells along an edge used for the integrals.
         sliver_nodes: corners of the sliver cells left out of the stiffness, shape (D, 8).
@@ -88,6 +102,10 @@ class CutCells:
     boundary_normals_m2: np.ndarray
     gradient_index: np.ndarray
     gradient_table_m: np.ndarray
+    dilatation_table_m2: np.ndarray
+    volume_table_m3: np.ndarray
+    mass_table_m3: np.ndarray
+    moment_table: np.ndarray
     corner_phi: np.ndarray
     subdivision: int
     sliver_nodes: np.ndarray
@@ -145,6 +163,10 @@ def cut(grid: SignedDistanceGrid, min_fill: float = 0.02, subdivision: int = 2, 
         boundary_normals_m2=surface[:, :, 1:] * h**2,
         gradient_index=gradient_index.astype(np.int32),
         gradient_table_m=table * h,
+        dilatation_table_m2=(table_moments @ GRADIENT_POLYNOMIALS.reshape(24, 27).T).reshape(-1, 8, 3) * h**2,
+        volume_table_m3=table_moments[:, 0] * h**3,
+        mass_table_m3=table_moments @ SHAPE_PRODUCTS.T * h**3,
+        moment_table=table_moments,
         corner_phi=corner_phi[keep],
         subdivision=subdivision,
         sliver_nodes=corner_nodes[~keep],

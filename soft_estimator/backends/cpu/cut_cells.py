@@ -2,9 +2,8 @@
 
 Each cell is split into `subdivision`³ sub-cells and each of those into 24 tetrahedra that share the sub-cell's centre
 and a face centre. Both are points where the trilinear field has an exact value, neighbouring cells agree on every
-shared face, and the
-split has the full symmetry of the cube: no case table, and no ambiguous case. In a tetrahedron φ is taken linear,
-clipped at zero and integrated exactly. All lengths here are in units of the cell edge.
+shared face, and the split has the full symmetry of the cube: no case table, and no ambiguous case. In a tetrahedron φ
+is taken linear, clipped at zero and integrated exactly. All lengths here are in units of the cell edge.
 """
 
 from __future__ import annotations
@@ -12,22 +11,29 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-# Degree-5 rule of 14 points on a tetrahedron (Walkington), barycentric; exact for the degree-4 products of gradients.
-_A1, _W1 = 0.31088591926330060980, 0.11268792571801585080
-_A2, _W2 = 0.092735250310891226402, 0.073493043116361949544
-_A3, _W3 = 0.045503704125649649492, 0.042546020777081466438
+# Degree-6 rule of 24 points on a tetrahedron (Keast 1986), barycentric, weights positive and points inside; exact for
+# x²y²z², the highest of the products N_p N_q.
+_VERTEX_ORBITS = (  # (a, weight): the points with coordinates a, a, a, 1 - 3a
+    (0.214602871259151684, 6.0 * 0.00665379170969464506),
+    (0.0406739585346113397, 6.0 * 0.00167953517588677620),
+    (0.322337890142275646, 6.0 * 0.00922619692394239843),
+)
+_EDGE_ORBIT = (0.0636610018750175299, 0.269672331458315867)  # (a, b): the points a, a, b, 1 - 2a - b
+_EDGE_WEIGHT = 6.0 * 0.00803571428571428248
 
 
 def _tetrahedron_rule() -> tuple[np.ndarray, np.ndarray]:
     points, weights = [], []
-    for a, w in ((_A1, _W1), (_A2, _W2)):
+    for a, w in _VERTEX_ORBITS:
         for i in range(4):
             points.append([1.0 - 3.0 * a if j == i else a for j in range(4)])
             weights.append(w)
+    a, b = _EDGE_ORBIT
     for i in range(4):
-        for j in range(i + 1, 4):
-            points.append([0.5 - _A3 if k in (i, j) else _A3 for k in range(4)])
-            weights.append(_W3)
+        for j in range(4):
+            if i != j:
+                points.append([b if k == i else 1.0 - 2.0 * a - b if k == j else a for k in range(4)])
+                weights.append(_EDGE_WEIGHT)
     return np.array(points), np.array(weights)
 
 
@@ -86,6 +92,21 @@ def _add_volume(p0, p1, p2, p3, sign, moments):
                 moments[m + 2] += wy * z * z
                 wy *= y
             wx *= x
+
+
+@njit(cache=True)
+def _add_box(low, step, moments):
+    """Add ∫ xᵃ yᵇ zᶜ over a box of edge `step`, exponents 0-2, to moments[9a + 3b + c]."""
+    power = np.empty((3, 3))
+    for axis in range(3):
+        a, b = low[axis], low[axis] + step
+        power[axis, 0] = step
+        power[axis, 1] = 0.5 * step * (a + b)
+        power[axis, 2] = step * (a * a + a * b + b * b) / 3.0
+    for i in range(3):
+        for j in range(3):
+            for k in range(3):
+                moments[9 * i + 3 * j + k] += power[0, i] * power[1, j] * power[2, k]
 
 
 @njit(cache=True)
@@ -193,14 +214,16 @@ def _integrate_cell(corner, subdivision, moments, surface, triangles):
     for s in range(subdivision**3):
         low = np.array([s // subdivision**2, s // subdivision % subdivision, s % subdivision], dtype=np.float64) * step
         centre = low + 0.5 * step
-        any_inside = False
+        count_inside = 0
         for i in range(8):
             at[i, 0] = low[0] + (step if i & 4 else 0.0)
             at[i, 1] = low[1] + (step if i & 2 else 0.0)
             at[i, 2] = low[2] + (step if i & 1 else 0.0)
             phi[i] = _trilinear(corner, at[i, 0], at[i, 1], at[i, 2])
-            any_inside = any_inside or phi[i] < 0.0
-        if not any_inside:
+            count_inside += phi[i] < 0.0
+        if count_inside == 8:  # so are the face centres and the centre: means of corners
+            _add_box(low, step, moments)
+        if count_inside in (0, 8):
             continue
         p[0], d[0] = centre, phi.mean()
         for f in range(6):
