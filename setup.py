@@ -25,14 +25,14 @@ def share_files():
 # config/ is the one home of the parameter files and the Fast DDS profile, config/scenes of the scene files; the mapping
 # installs them as soft_estimator/builtin_config and /builtin_scenes. `colcon build --symlink-install` runs
 # this file in a folder that links to soft_estimator/ only; the files are then found in the source tree behind that link
-# (soft_estimator/scenes.py, soft_estimator/ros/graph.py), as in an editable install.
+# (soft_estimator/scene/files.py, soft_estimator/ros/graph.py), as in an editable install.
 HOMES = {f"{PACKAGE}.builtin_config": "config", f"{PACKAGE}.builtin_scenes": "config/scenes"}
 CONFIG = {package: home for package, home in HOMES.items() if Path(home).is_dir()}
 
 NODES = ("camera_node", "cloud_node", "estimator_node", "twin_node")
 
-# The wheels of ROS 2 exist for x86-64 Linux. Elsewhere (a Jetson, a Raspberry Pi) ROS comes from its own packages; without
-# it everything but the nodes works.
+# The wheels of ROS 2 exist for x86-64 Linux. Elsewhere (a Jetson, a Raspberry Pi) ROS comes from its own packages;
+# without it everything but the nodes works.
 ROS_WHEELS = "; platform_machine=='x86_64' and sys_platform=='linux'"
 ROS_REQUIREMENTS = [
     f"ros-jazzy-rclpy{ROS_WHEELS}",
@@ -79,8 +79,8 @@ setup(
         "browser": ["selenium>=4.20,<5"],  # tests in a real Chromium
         "cuda12": ["cupy-cuda12x>=13,<15"],
         "cuda13": ["cupy-cuda13x>=13.6,<15"],
-        # 0.20 needs Debian's libusb-1.0-0; 0.19 does not, but has no wheel for Python 3.13. The build without CUDA exists
-        # for x86-64 only.
+        # 0.20 needs Debian's libusb-1.0-0; 0.19 does not, but has no wheel for Python 3.13. The build without CUDA
+        # exists for x86-64 only.
         "perception": [
             "open3d-cpu==0.19.0; python_version<'3.13' and platform_machine=='x86_64'",
             "open3d-cpu>=0.20,<0.21; python_version>='3.13' and platform_machine=='x86_64'",

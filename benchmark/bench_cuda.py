@@ -24,11 +24,11 @@ from cuda_scenes import block, dragon, model_of, torus
 
 from soft_estimator.backends.cuda import kernels, load_cuda_backend, stepper
 from soft_estimator.backends.cuda.linear import BatchSolver
-from soft_estimator.evaluation.bench import copy_bandwidth, iteration_bytes, median_seconds
-from soft_estimator.evaluation.bench_peer import peer_module
 from soft_estimator.physics.fused import FusedBatch, failed
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
+from soft_estimator.studies.bench import copy_bandwidth, iteration_bytes, median_seconds
+from soft_estimator.studies.bench_peer import peer_module
 
 STEPS = 30
 PARTS = ("start", "cg", "gradient", "growth", "batch", "few")

@@ -21,11 +21,11 @@ from estimation_cases import Case, bunny, dragon, torus
 from estimation_trials import run_coverage, run_noise, run_starts
 
 from soft_estimator.backends import choose_backend
+from soft_estimator.camera.depth_sensor import DepthNoise
 from soft_estimator.estimation.answer import solve
 from soft_estimator.estimation.levenberg_marquardt import Fit
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.uncertainty import Posterior
-from soft_estimator.evaluation.camera import DepthNoise
 from soft_estimator.physics.integrator import hht_scheme
 
 E_AND_NU = ["youngs_modulus_pa", "poissons_ratio"]

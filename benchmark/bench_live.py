@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
-from soft_estimator.commands.simulate import read_scene
+from soft_estimator.camera.rendering import watch_scene
+from soft_estimator.camera.scene_cameras import scene_cameras
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.evaluation.scene import build_scene
 from soft_estimator.live.pipeline import LivePipeline
-from soft_estimator.live.rendering import scene_cameras, watch_scene
 from soft_estimator.live.replay_config import finder_for
 from soft_estimator.perception.cloud import cloud_from_points
+from soft_estimator.scene.files import read_scene
+from soft_estimator.scene.scene import build_scene
 
 
 def run_trial(scene_name: str, seed: int, backend_name: str, window: dict[str, Any]) -> dict[str, Any]:

@@ -156,11 +156,11 @@ def measure_clouds(seconds: float) -> None:
     from std_msgs.msg import Header
 
     from soft_estimator.backends import choose_backend
-    from soft_estimator.commands.simulate import read_scene
-    from soft_estimator.evaluation.scene import build_scene
-    from soft_estimator.live.rendering import watch_scene
+    from soft_estimator.camera.rendering import watch_scene
     from soft_estimator.ros.conversions import message_from_points, stamp_of
     from soft_estimator.ros.graph import CAMERA_FRAME, GraphOptions, build_graph
+    from soft_estimator.scene.files import read_scene
+    from soft_estimator.scene.scene import build_scene
 
     config, folder = read_scene("demo_drop")
     scene = build_scene(config, folder)

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial import cKDTree
 
-from soft_estimator.evaluation.camera import DepthNoise, PinholeCamera, depth_and_mesh_images, incidence_cosine
+from soft_estimator.camera.depth_sensor import DepthNoise, incidence_cosine
+from soft_estimator.camera.pinhole import PinholeCamera, depth_and_mesh_images
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.sdf_file import read_sdf
 from soft_estimator.geometry.shapes import Box, Capsule, Shape, Sphere, Torus, Union, sample

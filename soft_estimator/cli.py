@@ -64,8 +64,8 @@ COMMANDS = (
     Command("soft_estimator.commands.view"),
     Command("soft_estimator.commands.doctor"),
     Command("soft_estimator.commands.completion"),
-    Command("soft_estimator.perception.commands", "add_scan_parser", "run_scan", optional=True),
-    Command("soft_estimator.perception.commands", "add_inspect_parser", "run_inspect", optional=True),
+    Command("soft_estimator.commands.scan", "add_scan_parser", "run_scan", optional=True),
+    Command("soft_estimator.commands.scan", "add_inspect_parser", "run_inspect", optional=True),
 )
 
 

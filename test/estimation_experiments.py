@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from soft_estimator.camera.observing import surface_frame
 from soft_estimator.estimation.field import CarriedField, carry_field
 from soft_estimator.estimation.observation import ObservedFrame
-from soft_estimator.evaluation.observing import surface_frame
 from soft_estimator.geometry.shapes import Box, Shape, Sphere, Torus, sample
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.contact import ContactLaw

@@ -16,7 +16,7 @@ import yaml
 
 from soft_estimator.cli import build_parser, main
 from soft_estimator.commands.scene_format import scene_reference
-from soft_estimator.scenes import builtin_scene_names
+from soft_estimator.scene.files import builtin_scene_names
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from soft_estimator.config import ContactConfig, SceneConfig, load_scene
-from soft_estimator.scenes import builtin_scene_names, builtin_scene_path
+from soft_estimator.scene.files import builtin_scene_names, builtin_scene_path
 from soft_estimator.schema import ConfigError, describe, load, parse_unit, to_plain
 
 BOX = {"low_m": [0, 0, 0], "high_m": [1, 1, 1]}

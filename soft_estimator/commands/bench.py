@@ -68,8 +68,8 @@ def _names(text: str, option: str, known: tuple[str, ...]) -> tuple[str, ...]:
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from soft_estimator.backends import choose_backend
-    from soft_estimator.evaluation.bench import PARTS, run_bench
-    from soft_estimator.evaluation.bench_scenes import SCENES
+    from soft_estimator.studies.bench import PARTS, run_bench
+    from soft_estimator.studies.bench_scenes import SCENES
 
     scenes, parts = _names(args.scenes, "--scenes", tuple(SCENES)), _names(args.parts, "--parts", PARTS)
     precisions = _names(args.precisions, "--precisions", PRECISIONS)

@@ -11,7 +11,6 @@ from typing import Any
 from soft_estimator.backends.choose import BACKENDS
 from soft_estimator.commands.console import HelpFormatter, stderr_line
 from soft_estimator.commands.estimate import FitBar
-from soft_estimator.commands.simulate import read_scene
 
 EXIT_BEYOND_TOLERANCE = 1
 
@@ -74,13 +73,15 @@ def _tolerance(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from soft_estimator.scene.files import read_scene
+
     config, folder = read_scene(args.scene)
     if args.data is not None and not args.data.is_dir():
         raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
 
     from soft_estimator.backends import choose_backend
-    from soft_estimator.evaluation.gradient_check import check_gradient, exact_config
-    from soft_estimator.evaluation.scene import build_scene
+    from soft_estimator.scene.scene import build_scene
+    from soft_estimator.studies.gradient_check import check_gradient, exact_config
 
     bar = FitBar(args.progress)
     with bar:

@@ -62,7 +62,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.Argument
 
 def _say_what_fits(action: Any, shtab: Any) -> None:
     """Files where a path is asked for, folders where a folder is; and the built-in scenes."""
-    from soft_estimator.scenes import builtin_scene_names
+    from soft_estimator.scene.files import builtin_scene_names
 
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     if (metavar in ("SCENE", "NAME") and action.dest in ("scene", "show")) and action.choices is None:

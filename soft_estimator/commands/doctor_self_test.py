@@ -49,7 +49,7 @@ def fall_error() -> float:
 def gradient_error() -> float:
     """The largest relative difference of adjoint, tangent and central differences."""
     from soft_estimator.backends import choose_backend
-    from soft_estimator.evaluation.gradient_check import check_gradient
+    from soft_estimator.studies.gradient_check import check_gradient
 
     rows = check_gradient(_scene({**_BOX, **_HELD}, exact=True), choose_backend("cpu"), steps=4, points=100)
     return max(row.error for row in rows)
@@ -59,9 +59,9 @@ def _scene(data: dict[str, Any], exact: bool = False) -> Any:
     from pathlib import Path
 
     from soft_estimator.config import SceneConfig
-    from soft_estimator.evaluation.gradient_check import exact_config
-    from soft_estimator.evaluation.scene import build_scene
+    from soft_estimator.scene.scene import build_scene
     from soft_estimator.schema import load
+    from soft_estimator.studies.gradient_check import exact_config
 
     config = load(SceneConfig, data, name="scene")
     return build_scene(exact_config(config) if exact else config, Path())

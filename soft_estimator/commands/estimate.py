@@ -12,7 +12,6 @@ from typing import Any
 
 from soft_estimator.backends.choose import BACKENDS
 from soft_estimator.commands.console import PROGRESS_AFTER_S, HelpFormatter, ProgressBar, bold, stderr_line
-from soft_estimator.commands.simulate import read_scene
 
 DESCRIPTION = """Estimate what the scene's `estimate` section names: stiffness, damping, the contact plane, ...
 
@@ -94,6 +93,8 @@ def _length(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from soft_estimator.scene.files import read_scene
+
     config, folder = read_scene(args.scene)
     if args.data is not None and not args.data.is_dir():
         raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
@@ -105,10 +106,10 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--out {args.out} is a file; give a folder")
 
     from soft_estimator.backends import choose_backend
-    from soft_estimator.evaluation.estimate import estimate_scene
-    from soft_estimator.evaluation.estimate_files import write_estimate
-    from soft_estimator.evaluation.scene import build_scene
     from soft_estimator.report.of_estimate import write_estimate_report
+    from soft_estimator.scene.scene import build_scene
+    from soft_estimator.studies.estimate import estimate_scene
+    from soft_estimator.studies.estimate_files import write_estimate
 
     bar = FitBar(args.progress)
     with bar:

@@ -11,7 +11,6 @@ from typing import Any
 
 from soft_estimator.backends.choose import BACKENDS
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
-from soft_estimator.commands.simulate import read_scene
 
 DESCRIPTION = """Simulate a scene, look at it with its depth cameras (`observe`) and their noise, and write a rosbag2.
 
@@ -66,6 +65,8 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from soft_estimator.scene.files import read_scene
+
     config, folder = read_scene(args.scene)
     if args.data is not None and not args.data.is_dir():
         raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
@@ -73,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--out {args.out} exists already; name a folder that does not, or remove it")
 
     from soft_estimator.backends import choose_backend
-    from soft_estimator.evaluation.scene import build_scene
-    from soft_estimator.live.record import record_scene
-    from soft_estimator.live.rendering import scene_cameras, scene_lasting, times_from_start
+    from soft_estimator.camera.scene_cameras import scene_cameras, scene_lasting, times_from_start
+    from soft_estimator.recordings.record import record_scene
+    from soft_estimator.scene.scene import build_scene
 
     config = scene_lasting(config, args.seconds)
     scene_cameras(config)  # what is missing is said before the work starts

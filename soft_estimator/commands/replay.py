@@ -139,7 +139,7 @@ def _jobs(args: argparse.Namespace) -> list[ReplayJob]:
     from soft_estimator.commands.replay_report import ReportListener
     from soft_estimator.live.fleet import ReplayJob
     from soft_estimator.live.replay_config import load_replay
-    from soft_estimator.perception.bag_files import storage_files
+    from soft_estimator.recordings.bag_files import storage_files
     from soft_estimator.schema import read_yaml
 
     if args.config is not None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from soft_estimator.estimation.live import LiveEstimate
-    from soft_estimator.evaluation.scene import Scene
     from soft_estimator.live.replay import ReplayResult
+    from soft_estimator.scene.scene import Scene
 
 
 class ReportListener:
@@ -42,7 +42,7 @@ class ReportListener:
 
 def _facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     """What was measured, in words."""
-    from soft_estimator.evaluation.wording import plain_name
+    from soft_estimator.pictures.wording import plain_name
 
     facts = [("frames in the bag", str(metrics["frames"]["in_bag"])), ("topic", metrics["topic"])]
     for row in metrics["parameters"]:

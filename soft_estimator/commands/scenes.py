@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from soft_estimator.config import load_scene
-    from soft_estimator.scenes import builtin_scene_names, builtin_scene_path
+    from soft_estimator.scene.files import builtin_scene_names, builtin_scene_path
 
     if args.show:
         text = builtin_scene_path(args.show).read_text(encoding="utf-8")

@@ -7,13 +7,10 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from soft_estimator.backends.choose import BACKENDS
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
-
-if TYPE_CHECKING:
-    from soft_estimator.config import SceneConfig
 
 EPILOG = """files written to DIR:
   summary.json    nodes, cells, volume, mass, energies, centre of mass and contact force over time, solver, timing
@@ -62,6 +59,8 @@ def _count(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from soft_estimator.scene.files import read_scene
+
     config, folder = read_scene(args.scene)
     if args.steps is not None:
         time = dataclasses.replace(config.time, duration_s=args.steps * config.time.step_s)
@@ -72,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--out {args.out} is a file; give a folder")
 
     from soft_estimator.backends import choose_backend
-    from soft_estimator.evaluation.scene import build_scene
-    from soft_estimator.evaluation.simulate import simulate, write_result
+    from soft_estimator.scene.scene import build_scene
+    from soft_estimator.studies.simulate import simulate, write_result
 
     with ProgressBar(args.progress) as progress:
         progress("preparing", 0, 1)
@@ -91,18 +90,6 @@ def run(args: argparse.Namespace) -> int:
         summary = write_result(result, args.out, meshes=args.meshes, gif=pictures, strip=pictures, progress=progress)
     print(json.dumps(summary) if args.json else _report(summary, args.out))
     return 0
-
-
-def read_scene(name: str) -> tuple[SceneConfig, Path]:
-    """The scene of a file or a built-in name, and the folder its files are looked for in."""
-    from soft_estimator.config import load_scene
-    from soft_estimator.scenes import builtin_scene_path
-
-    path = Path(name)
-    looks_like_a_file = path.suffix.lower() in (".yaml", ".yml") or len(path.parts) > 1
-    if not (looks_like_a_file or path.is_file()):
-        path = builtin_scene_path(name)
-    return load_scene(path), path.parent
 
 
 def _report(summary: dict[str, Any], out: Path) -> str:

@@ -121,8 +121,8 @@ def _recording(args: argparse.Namespace) -> tuple[Any, str]:
     from dataclasses import replace
 
     from soft_estimator.backends import choose_backend
-    from soft_estimator.evaluation.scene import build_scene
     from soft_estimator.live.replay_config import load_replay
+    from soft_estimator.scene.scene import build_scene
     from soft_estimator.viewer.replay_source import ReplaySource
 
     if args.replay is not None and not args.replay.exists():

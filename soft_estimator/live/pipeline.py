@@ -8,11 +8,11 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.live import LiveEstimate
 from soft_estimator.estimation.sliding_window import SlidingWindow
-from soft_estimator.evaluation.scene import Scene
 from soft_estimator.live.setup import build_window, tell_plane
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings, RegisterSettings
+from soft_estimator.scene.scene import Scene
 
 
 class LivePipeline:

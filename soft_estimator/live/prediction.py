@@ -11,10 +11,10 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.field import carry_field
 from soft_estimator.estimation.live import LiveEstimate
 from soft_estimator.estimation.observation import ObservedFrame, point_residuals
-from soft_estimator.evaluation.scene import Scene
 from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
+from soft_estimator.scene.scene import Scene
 
 SeenPoints = tuple[float, np.ndarray]  # stamp [s], points on the object (n, 3) [m]
 

@@ -15,16 +15,16 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.live import Counters, LiveEstimate
 from soft_estimator.estimation.sliding_window import SlidingWindow
 from soft_estimator.estimation.variables import Variables, make_variables
-from soft_estimator.evaluation.estimate_setup import natural_of, shown_labels, variables_of
-from soft_estimator.evaluation.scene import Scene, build_scene
-from soft_estimator.live.bag_frames import CameraFrame, CameraRecording, TrueSurface, open_camera
-from soft_estimator.live.ground_truth import TruthRow, parameters_from_rows
 from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.prediction import foretell
 from soft_estimator.live.replay_config import ReplayConfig
-from soft_estimator.perception.bag_files import Bag
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.recordings.bag_files import Bag
+from soft_estimator.recordings.bag_frames import CameraFrame, CameraRecording, TrueSurface, open_camera
+from soft_estimator.recordings.ground_truth import TruthRow, parameters_from_rows
+from soft_estimator.scene.scene import Scene, build_scene
+from soft_estimator.scene.variables import natural_of, shown_labels, variables_of
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
 

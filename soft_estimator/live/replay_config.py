@@ -69,7 +69,7 @@ def load_replay(data: Any, folder: Path, name: str = "replay") -> tuple[ReplayCo
         folder: where the file lies that data came from.
     """
     from soft_estimator.config import load_scene
-    from soft_estimator.scenes import builtin_scene_path
+    from soft_estimator.scene.files import builtin_scene_path
 
     if not isinstance(data, Mapping):
         raise ConfigError("must be a mapping with at least the key scene", name)

@@ -10,10 +10,10 @@ from soft_estimator.config_estimation import PARAMETERS
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.robust import RobustLoss
 from soft_estimator.estimation.sliding_window import FoundPose, Locate, SlidingWindow
-from soft_estimator.evaluation.estimate_setup import variables_of
-from soft_estimator.evaluation.scene import Scene
 from soft_estimator.perception.register import PoseRefused, register
 from soft_estimator.perception.settings import RegisterSettings
+from soft_estimator.scene.scene import Scene
+from soft_estimator.scene.variables import variables_of
 from soft_estimator.schema import ConfigError
 
 # A body starts undeformed: points farther off its rest shape than both of these say that it is not.

@@ -11,16 +11,16 @@ import yaml
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.field import carry_field
 from soft_estimator.estimation.observation import point_residuals
-from soft_estimator.evaluation.estimate import WHOLE_CLOUDS, EstimateResult
-from soft_estimator.evaluation.estimate_files import summarise
-from soft_estimator.evaluation.estimate_plots import mean_near
-from soft_estimator.evaluation.estimate_setup import displacements, shown_labels
-from soft_estimator.evaluation.scene import Scene
-from soft_estimator.evaluation.strain import equivalent_strain
 from soft_estimator.physics.step import Simulation
+from soft_estimator.pictures.surface_values import equivalent_strain, mean_near
 from soft_estimator.report.content import Moment, Plane, ReportContent, ReportParameter, Series
 from soft_estimator.report.page import write_report
+from soft_estimator.scene.motion import displacements
+from soft_estimator.scene.scene import Scene
+from soft_estimator.scene.variables import shown_labels
 from soft_estimator.schema import to_plain
+from soft_estimator.studies.estimate import WHOLE_CLOUDS, EstimateResult
+from soft_estimator.studies.estimate_files import summarise
 
 MOST_MOMENTS = 12
 _STAGES = {"frames_s": "making or reading the frames", "fit_s": "fitting", "posterior_s": "uncertainty"}

@@ -11,10 +11,10 @@ import yaml
 
 from soft_estimator.estimation.live import Counters, LiveEstimate
 from soft_estimator.estimation.uncertainty import Estimate
-from soft_estimator.evaluation.scene import Scene
-from soft_estimator.evaluation.wording import plain_name
+from soft_estimator.pictures.wording import plain_name
 from soft_estimator.report.content import Moment, Plane, ReportContent, ReportParameter, Series
 from soft_estimator.report.of_estimate import moment_of, view_from
+from soft_estimator.scene.scene import Scene
 from soft_estimator.schema import to_plain
 
 MOST_MOMENTS = 12

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from soft_estimator.evaluation.wording import choose_unit, plain_name, rounded, seconds, with_deviation
+from soft_estimator.pictures.wording import choose_unit, plain_name, rounded, seconds, with_deviation
 from soft_estimator.report.content import ReportContent, ReportParameter, Series
 from soft_estimator.report.pictures import still_pictures
 from soft_estimator.report.plots import interval_bar, line_plot

@@ -8,11 +8,10 @@ import io
 import numpy as np
 from PIL import Image
 
-from soft_estimator.evaluation.camera import PinholeCamera
-from soft_estimator.evaluation.colours import TEAL, colour_map
-from soft_estimator.evaluation.ground import Ground
-from soft_estimator.evaluation.pictures import SceneObject, render
-from soft_estimator.evaluation.residual_colours import residual_colours
+from soft_estimator.camera.pinhole import PinholeCamera
+from soft_estimator.pictures.colours import TEAL, colour_map, residual_colours
+from soft_estimator.pictures.ground import Ground
+from soft_estimator.pictures.renderer import SceneObject, render
 from soft_estimator.report.content import Moment, ReportContent
 from soft_estimator.report.view3d import bounds_m, eye_direction, residual_scale_m, strain_scale
 

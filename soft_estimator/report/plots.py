@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from soft_estimator.evaluation.wording import choose_unit, plain_name, rounded
+from soft_estimator.pictures.wording import choose_unit, plain_name, rounded
 from soft_estimator.report.content import ReportParameter, Series
 
 WIDTH, HEIGHT = 440, 250

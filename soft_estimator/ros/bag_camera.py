@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from scipy.spatial.transform import Rotation
 
-from soft_estimator.live.bag_frames import open_camera
-from soft_estimator.perception.bag_files import Bag
+from soft_estimator.recordings.bag_files import Bag
+from soft_estimator.recordings.bag_frames import open_camera
 
 
 @dataclass(frozen=True)

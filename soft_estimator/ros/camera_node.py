@@ -19,10 +19,10 @@ from std_srvs.srv import Trigger
 from visualization_msgs.msg import Marker
 
 from soft_estimator.backends import choose_backend
-from soft_estimator.evaluation.camera import PinholeCamera
-from soft_estimator.evaluation.scene import Scene
-from soft_estimator.live.ground_truth import truth_rows
-from soft_estimator.live.rendering import scene_cameras, times_from_start, watch_scene
+from soft_estimator.camera.pinhole import PinholeCamera
+from soft_estimator.camera.rendering import watch_scene
+from soft_estimator.camera.scene_cameras import scene_cameras, times_from_start
+from soft_estimator.recordings.ground_truth import truth_rows
 from soft_estimator.ros.conversions import (
     camera_info_message,
     depth_message,
@@ -39,6 +39,7 @@ from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_of
 from soft_estimator.ros.settings import CameraSettings, SceneSettings
 from soft_estimator.ros.worker import Worker
+from soft_estimator.scene.scene import Scene
 
 LATCHED_QOS = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 _TRUTH_COLOUR = np.array([0.35, 0.75, 0.40])

@@ -14,7 +14,7 @@ from builtin_interfaces.msg import Time
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2, PointField
 from std_msgs.msg import Header
 
-from soft_estimator.evaluation.camera import PinholeCamera
+from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.perception.cloud import Cloud, Intrinsics, cloud_from_depth, cloud_from_points
 
 _DATATYPES = {

@@ -18,19 +18,20 @@ from typing import IO, Any
 import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
-from soft_estimator.commands.simulate import read_scene
-from soft_estimator.evaluation.estimate_setup import displacements
-from soft_estimator.evaluation.motion_pictures import Frame, draw_animation
-from soft_estimator.evaluation.scene import Scene, build_scene
-from soft_estimator.evaluation.strain import equivalent_strain
+from soft_estimator.camera.rendering import watch_scene
+from soft_estimator.camera.scene_cameras import scene_cameras, scene_lasting, times_from_start
 from soft_estimator.live.bands import BandView
 from soft_estimator.live.metrics import SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
-from soft_estimator.live.rendering import scene_cameras, scene_lasting, times_from_start, watch_scene
 from soft_estimator.live.replay_config import finder_for
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.physics.step import Simulation
+from soft_estimator.pictures.motion_pictures import Frame, draw_animation
+from soft_estimator.pictures.surface_values import equivalent_strain
 from soft_estimator.report import write_report
+from soft_estimator.scene.files import read_scene
+from soft_estimator.scene.motion import displacements
+from soft_estimator.scene.scene import Scene, build_scene
 
 _START_LIMIT_S = 120.0  # from the start of the processes to the first frame
 _END_LIMIT_S = 15.0

@@ -14,19 +14,19 @@ from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import Image, PointCloud2
 from std_msgs.msg import Float64MultiArray
 
+from soft_estimator.camera.scene_cameras import scene_cameras
 from soft_estimator.estimation.field import carry_field
 from soft_estimator.estimation.live import LiveEstimate
 from soft_estimator.estimation.observation import ObservedFrame, point_residuals
 from soft_estimator.estimation.uncertainty import Estimate
-from soft_estimator.evaluation.scene import Scene
-from soft_estimator.live.bag_writing import BagWriter
-from soft_estimator.live.ground_truth import TRUTH_TOPIC, truth_rows
 from soft_estimator.live.metrics import ParameterTracks
-from soft_estimator.live.record import FIXED_FRAME
-from soft_estimator.live.rendering import scene_cameras
+from soft_estimator.recordings.bag_writing import BagWriter
+from soft_estimator.recordings.ground_truth import TRUTH_TOPIC, truth_rows
+from soft_estimator.recordings.record import FIXED_FRAME
 from soft_estimator.report.of_live import LiveHistory
 from soft_estimator.ros.conversions import depth_of, object_from_message, seconds_of
 from soft_estimator.ros.reports import state_of, values_in
+from soft_estimator.scene.scene import Scene
 
 _REMEMBERED = 200  # messages that wait for their counterpart of the same stamp
 _LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)

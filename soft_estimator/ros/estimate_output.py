@@ -12,10 +12,10 @@ from std_msgs.msg import Float64, Float64MultiArray
 from visualization_msgs.msg import Marker
 
 from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.evaluation.scene import Scene
 from soft_estimator.ros.conversions import header_at
 from soft_estimator.ros.drawings import plane_marker, plane_pose
 from soft_estimator.ros.reports import estimate_message, shown_names, state_message, topic_of
+from soft_estimator.scene.scene import Scene
 
 _PLANE_COLOUR = (0.35, 0.55, 0.75, 0.35)
 

@@ -16,7 +16,6 @@ from soft_estimator.backends import choose_backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.live import LiveEstimate
 from soft_estimator.estimation.sliding_window import SlidingWindow
-from soft_estimator.evaluation.scene import Scene
 from soft_estimator.live.setup import build_window, tell_plane
 from soft_estimator.ros.conversions import object_from_message, seconds_of, stamp_of
 from soft_estimator.ros.drawings import plane_of
@@ -29,6 +28,7 @@ from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import EstimatorSettings, FrameSettings, SceneSettings
 from soft_estimator.ros.stretches import Stretches
 from soft_estimator.ros.worker import Worker
+from soft_estimator.scene.scene import Scene
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 

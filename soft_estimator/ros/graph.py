@@ -21,7 +21,7 @@ from soft_estimator.schema.section import Kind, kinds_of
 GRAPHS = ("live", "replay", "demo")
 CAMERA_FRAME = "camera_depth_optical_frame"
 _PACKAGE = Path(__file__).resolve().parents[1]
-# As with the scenes (soft_estimator/scenes.py): inside an installed package, or beside it in a source tree.
+# As with the scenes (soft_estimator/scene/files.py): inside an installed package, or beside it in a source tree.
 _CONFIG_PLACES = (_PACKAGE / "builtin_config", _PACKAGE.parent / "config")
 
 
@@ -193,8 +193,8 @@ def scene_camera_pose(scene: str) -> list[float]:
     """Where the first camera of a scene is: x, y, z [m] and the quaternion x, y, z, w."""
     from scipy.spatial.transform import Rotation
 
-    from soft_estimator.commands.simulate import read_scene
-    from soft_estimator.live.rendering import scene_cameras
+    from soft_estimator.camera.scene_cameras import scene_cameras
+    from soft_estimator.scene.files import read_scene
 
     camera = scene_cameras(read_scene(scene)[0])[0]
     return [*camera.position_m.tolist(), *Rotation.from_matrix(camera.rotation).as_quat().tolist()]

@@ -21,8 +21,8 @@ from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 
-from soft_estimator.perception.bag_files import Bag, Topic, list_topics
-from soft_estimator.perception.bags import CLOUD, IMAGE
+from soft_estimator.recordings.bag_files import Bag, Topic, list_topics
+from soft_estimator.recordings.bags import CLOUD, IMAGE
 
 Say = Callable[[str], None]
 

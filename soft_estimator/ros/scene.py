@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from soft_estimator.commands.simulate import read_scene
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_body import MeshShape
-from soft_estimator.evaluation.scene import Scene, build_scene
 from soft_estimator.ros.settings import SceneSettings
+from soft_estimator.scene.files import read_scene
+from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import ConfigError
 
 _MESHES = (".ply", ".obj", ".stl", ".off")

@@ -16,11 +16,10 @@ from std_msgs.msg import Float64MultiArray
 from visualization_msgs.msg import Marker
 
 from soft_estimator.backends import choose_backend
-from soft_estimator.evaluation.scene import Scene
-from soft_estimator.evaluation.strain import equivalent_strain
 from soft_estimator.physics.model import State
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
+from soft_estimator.pictures.surface_values import equivalent_strain
 from soft_estimator.ros.conversions import header_at, message_from_points, object_from_message, seconds_of, stamp_of
 from soft_estimator.ros.drawings import heat_colours, mesh_marker, mesh_message
 from soft_estimator.ros.health import Health
@@ -30,6 +29,7 @@ from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import FrameSettings, SceneSettings, TwinSettings
 from soft_estimator.ros.worker import Worker
+from soft_estimator.scene.scene import Scene
 
 _REST_COLOUR = np.array([0.6, 0.6, 0.6])
 _UNSEEN_VOXELS = 2.0  # a vertex farther from every point than this was not seen

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.evaluation.colours import colour_map
-from soft_estimator.evaluation.estimate_plots import mean_near
-from soft_estimator.evaluation.residual_colours import residual_colours
-from soft_estimator.evaluation.scene import Scene
-from soft_estimator.evaluation.strain import equivalent_strain
+from soft_estimator.pictures.colours import colour_map, residual_colours
+from soft_estimator.pictures.surface_values import equivalent_strain, mean_near
+from soft_estimator.scene.scene import Scene
 from soft_estimator.viewer.updates import MeshNow, ParameterNow, ViewUpdate
 
 STRAIN_TOP = 0.2

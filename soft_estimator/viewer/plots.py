@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from soft_estimator.evaluation.wording import choose_unit, plain_name, rounded, with_deviation
+from soft_estimator.pictures.wording import choose_unit, plain_name, rounded, with_deviation
 from soft_estimator.viewer.updates import ParameterNow
 
 MOST_SAMPLES = 1500

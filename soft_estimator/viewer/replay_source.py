@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.evaluation.estimate_setup import natural_of, variables_of
-from soft_estimator.evaluation.scene import Scene
-from soft_estimator.live.bag_frames import CameraFrame, open_camera
+from soft_estimator.camera.rendering import watch_scene
+from soft_estimator.camera.scene_cameras import scene_cameras
 from soft_estimator.live.pipeline import LivePipeline
-from soft_estimator.live.rendering import scene_cameras, watch_scene
 from soft_estimator.live.replay import true_values
 from soft_estimator.live.replay_config import ReplayConfig
-from soft_estimator.perception.bag_files import Bag
 from soft_estimator.perception.cloud import cloud_from_points
+from soft_estimator.recordings.bag_files import Bag
+from soft_estimator.recordings.bag_frames import CameraFrame, open_camera
+from soft_estimator.scene.scene import Scene
+from soft_estimator.scene.variables import natural_of, variables_of
 from soft_estimator.viewer.estimates import estimate_update
 from soft_estimator.viewer.updates import Shows, ViewUpdate
 

@@ -6,16 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from live.tiny_ball import scene_of
+from tiny_ball import scene_of
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.estimation.field import carry_field
 from soft_estimator.estimation.live import LiveEstimate
 from soft_estimator.estimation.observation import ObservedFrame, onto_surface, point_residuals
 from soft_estimator.estimation.uncertainty import Estimate
-from soft_estimator.evaluation.estimate_setup import variables_of
-from soft_estimator.evaluation.scene import Scene
-from soft_estimator.live.ground_truth import TruthRow, truth_rows
 from soft_estimator.live.metrics import (
     ParameterTracks,
     SurfaceErrors,
@@ -27,6 +24,9 @@ from soft_estimator.live.prediction import foretell, predict
 from soft_estimator.live.replay import estimate_header, estimate_row, true_values
 from soft_estimator.physics.model import State
 from soft_estimator.physics.step import Simulation
+from soft_estimator.recordings.ground_truth import TruthRow, truth_rows
+from soft_estimator.scene.scene import Scene
+from soft_estimator.scene.variables import variables_of
 
 
 def estimate_at(scene: Scene, stamp_s: float, state: State | None = None, **values: float) -> LiveEstimate:

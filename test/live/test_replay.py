@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from live.tiny_ball import Dies, ball, write_scene
+from tiny_ball import Dies, ball, write_scene
 
 from soft_estimator.cli import main
-from soft_estimator.live.bag_writing import BagWriter
 from soft_estimator.live.fleet import ReplayJob, run_in_processes, run_job, run_on_dask
 from soft_estimator.live.replay import ReplayResult, replay_bag
 from soft_estimator.live.replay_config import ReplayConfig, config_text, finder_for, load_replay
 from soft_estimator.live.replay_files import ESTIMATES, METRICS, fleet_csv, fleet_rows, fleet_table, result_files
-from soft_estimator.perception.bag_files import storage_files
+from soft_estimator.recordings.bag_files import storage_files
+from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.schema import ConfigError
 
 

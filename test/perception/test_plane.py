@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from perception_scenes import UP, camera_at, make_body, shoot, table
 
-from soft_estimator.evaluation.camera import DepthNoise
+from soft_estimator.camera.depth_sensor import DepthNoise
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.perception.plane import NoPlane, PlaneFit, fit_support_plane
 from soft_estimator.perception.settings import NoiseSettings, PlaneSettings

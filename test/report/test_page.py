@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from soft_estimator.evaluation.wording import choose_unit, plain_name, rounded, seconds, with_deviation
+from soft_estimator.pictures.wording import choose_unit, plain_name, rounded, seconds, with_deviation
 from soft_estimator.report import Plane, ReportContent, Series, report_html, write_report
 from soft_estimator.report.plots import line_plot, log_ticks, ticks
 from soft_estimator.report.view3d import plane_corners, plotly_packed, scene_data, upright

@@ -22,13 +22,13 @@ from std_srvs.srv import Trigger
 from visualization_msgs.msg import Marker
 
 from soft_estimator.backends import choose_backend
-from soft_estimator.commands.simulate import read_scene
+from soft_estimator.camera.rendering import watch_scene
 from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.evaluation.scene import Scene, build_scene
-from soft_estimator.live.rendering import watch_scene
 from soft_estimator.ros.conversions import depth_of, lens_of, points_of, seconds_of, stamp_of
 from soft_estimator.ros.drawings import vertices_of
 from soft_estimator.ros.reports import state_message, values_in
+from soft_estimator.scene.files import read_scene
+from soft_estimator.scene.scene import Scene, build_scene
 
 LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 SCENE = """

@@ -16,7 +16,8 @@ from rcl_interfaces.srv import SetParametersAtomically
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
-from soft_estimator.evaluation.camera import PinholeCamera, observe_meshes
+from soft_estimator.camera.depth_sensor import observe_meshes
+from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.ros.conversions import (
     camera_info_message,
     depth_message,

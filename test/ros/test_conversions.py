@@ -14,7 +14,7 @@ pytest.importorskip("rclpy")
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2, PointField
 from std_msgs.msg import Header
 
-from soft_estimator.evaluation.camera import PinholeCamera
+from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.ros import conversions, drawings
 
 DTYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}

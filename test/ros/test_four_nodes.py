@@ -19,12 +19,12 @@ from scipy.spatial import cKDTree
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import Marker
 
-from soft_estimator.commands.simulate import read_scene
 from soft_estimator.ros.conversions import seconds_of
 from soft_estimator.ros.drawings import vertices_of
 from soft_estimator.ros.graph import GraphOptions, build_graph
 from soft_estimator.ros.reports import STALE, values_in
 from soft_estimator.ros.run import node_command
+from soft_estimator.scene.files import read_scene
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import yaml
 
-from soft_estimator.commands.simulate import read_scene
-from soft_estimator.evaluation.estimate_setup import cameras_of
+from soft_estimator.camera.scene_cameras import cameras_of
 from soft_estimator.ros.graph import Graph, GraphOptions, NodeSpec, build_graph, config_file, options_from_text
 from soft_estimator.ros.run import EXIT_NODE_DIED, node_command, run_graph
+from soft_estimator.scene.files import read_scene
 from soft_estimator.schema import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +73,7 @@ def test_a_replay_without_tf2_takes_the_camera_from_the_bag(tmp_path: Path) -> N
     pytest.importorskip("rosbags")
     if importlib.util.find_spec("tf2_ros") is not None:
         pytest.skip("tf2 places the camera here")
-    from soft_estimator.live.bag_writing import BagWriter
+    from soft_estimator.recordings.bag_writing import BagWriter
 
     camera = cameras_of(read_scene("demo_drop")[0].observe)[0]
     with BagWriter(tmp_path / "bag", "mcap") as bag:

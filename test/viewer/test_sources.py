@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from soft_estimator.backends import choose_backend
-from soft_estimator.evaluation.scene import Scene, build_scene
 from soft_estimator.live.replay_config import ReplayConfig, load_replay
+from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.viewer.replay_source import ReplaySource
 from soft_estimator.viewer.updates import Source
 

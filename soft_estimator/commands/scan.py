@@ -1,0 +1,200 @@
+"""The commands `scan` and `inspect`, to be mounted by the command line. They print; the library below does not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from soft_estimator.perception.settings import BoxSettings, FinderSettings, ScanSettings, TrackSettings
+from soft_estimator.schema import load, read_yaml
+
+# The rest is imported where it is used: it takes a second, and help and mistakes shall answer at once.
+if TYPE_CHECKING:
+    from soft_estimator.perception.scan import ScannedBody
+
+_SEEN, _GUESSED = (0xE8, 0x6B, 0x4D), (0x9A, 0xA2, 0xB1)
+
+
+_SCAN_EXAMPLES = """examples:
+  soft-estimator scan frames --out body.npz
+  soft-estimator scan scan.mcap --out body.npz --prior revolution --cells 6000
+  soft-estimator scan frames --out body.npz --json | jq .coverage"""
+
+_INSPECT_EXAMPLES = """exit code:
+  1  no object was found; the last line says why
+
+examples:
+  soft-estimator inspect cloud.ply --out inspect.png
+  soft-estimator inspect drop.mcap --frame 12 --crop -0.3 -0.3 0 0.3 0.3 0.5
+  soft-estimator inspect cloud.ply --json | jq .points"""
+
+
+def add_scan_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParser:  # type: ignore[type-arg]
+    """Add `scan FRAMES|BAG --out body.npz`."""
+    parser = subparsers.add_parser(
+        "scan",
+        help="make a rest shape from static frames of an object on a table",
+        description=run_scan.__doc__,
+        epilog=_SCAN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_input(parser)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="body file to write (.npz); a preview .ply is put beside it"
+    )
+    parser.add_argument(
+        "--cells", type=int, default=ScanSettings().target_cells, help="grid cells wanted (%(default)s)"
+    )
+    parser.add_argument(
+        "--voxel-mm", type=float, default=None, help="voxel of the fusion [mm]; by the sensor if left out"
+    )
+    parser.add_argument(
+        "--prior",
+        choices=("none", "revolution", "half-turn", "mirror", "extrusion", "poisson"),
+        default="none",
+        help="what closes the side no camera saw (%(default)s: what was not seen free is body: for views all round)",
+    )
+    parser.add_argument("--frames", type=int, default=None, help="most frames to use")
+    parser.set_defaults(run=run_scan)
+    return parser
+
+
+def add_inspect_parser(subparsers: argparse._SubParsersAction) -> argparse.ArgumentParser:  # type: ignore[type-arg]
+    """Add `inspect CLOUD|BAG`."""
+    parser = subparsers.add_parser(
+        "inspect",
+        help="show which points of a cloud are kept, which are removed, and why",
+        description=run_inspect.__doc__,
+        epilog=_INSPECT_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_input(parser)
+    parser.add_argument("--out", type=Path, default=Path("inspect.png"), help="picture to write (%(default)s)")
+    parser.add_argument("--frame", type=int, default=0, help="which frame is drawn, counted from 0 (%(default)s)")
+    parser.set_defaults(run=run_inspect)
+    return parser
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "frames_path", metavar="FRAMES|BAG", type=Path, help="folder with stamps.csv, point file, or bag"
+    )
+    parser.add_argument("--topic", default=None, help="topic of a bag, if it has several")
+    parser.add_argument("--fixed-frame", default=None, help="frame of a bag's transforms to work in")
+    parser.add_argument("--settings", type=Path, default=None, help="YAML file with finder settings")
+    parser.add_argument(
+        "--crop", type=float, nargs=6, default=None, metavar=("X0", "Y0", "Z0", "X1", "Y1", "Z1"),
+        help="only look in this box of the fixed frame [m]",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=float, nargs=3, default=None, metavar=("X", "Y", "Z"), help="a point on the object [m]"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON on stdout, and nothing else")
+
+
+def _finder_settings(args: argparse.Namespace) -> FinderSettings:
+    data = (read_yaml(args.settings) or {}) if args.settings is not None else {}
+    settings = load(FinderSettings, data, name="finder")
+    changes: dict[str, object] = {}
+    if args.crop is not None:
+        changes["crop"] = BoxSettings(low_m=tuple(args.crop[:3]), high_m=tuple(args.crop[3:]))
+    if args.seed is not None:
+        track = {**vars(settings.track), "seed_m": tuple(args.seed)}
+        changes["track"] = TrackSettings(**track)
+    return FinderSettings(**{**vars(settings), **changes})
+
+
+def run_scan(args: argparse.Namespace) -> int:
+    """Fuse static frames into a closed body and write it with a preview mesh."""
+    from soft_estimator.perception.rest_shape import count_active_cells
+    from soft_estimator.perception.scan import fuse_scan
+    from soft_estimator.recordings.frames import read_frames
+
+    try:
+        symmetric = args.prior in ("revolution", "half-turn", "mirror")
+        settings = ScanSettings(
+            target_cells=args.cells,
+            voxel_m=None if args.voxel_mm is None else args.voxel_mm / 1000,
+            prior="symmetry" if symmetric else args.prior,
+            symmetry=args.prior.replace("-", "_") if symmetric else "revolution",
+        )
+        frames = list(islice(read_frames(args.frames_path, args.topic, args.fixed_frame), args.frames))
+        body = fuse_scan([f.cloud for f in frames], settings, _finder_settings(args), [f.mask for f in frames])
+        write_body(args.out, body)
+    except ValueError as error:
+        print(f"soft-estimator: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    size = " x ".join(f"{side:.3f}" for side in np.ptp(body.vertices_m, axis=0))
+    cells, edge_mm = count_active_cells(body.grid), 1e3 * body.grid.spacing_m
+    if args.json:
+        print(json.dumps({
+            "file": str(args.out), "frames": body.frames, "size_m": np.ptp(body.vertices_m, axis=0).tolist(),
+            "volume_m3": float(body.volume_m3), "coverage": float(body.coverage), "cells": cells,
+            "spacing_m": body.grid.spacing_m, "notes": list(body.notes),
+        }))  # fmt: skip
+        return 0
+    print(f"{args.out}: {body.frames} frames, {size} m, {1e6 * body.volume_m3:.1f} cm³")
+    print(f"  {body.coverage:.0%} of the surface was seen; {cells} cells of {edge_mm:.1f} mm")
+    for note in body.notes:
+        print(f"  {note}")
+    return 0
+
+
+def run_inspect(args: argparse.Namespace) -> int:
+    """Draw what was kept of a frame and what was removed, and why; earlier frames are followed through."""
+    from soft_estimator.perception.objects import NothingFound, ObjectFinder, Why
+    from soft_estimator.perception.pictures import draw_frame, write_png
+    from soft_estimator.recordings.frames import read_frames
+
+    try:
+        finder, last = ObjectFinder(_finder_settings(args)), None
+        for frame in islice(read_frames(args.frames_path, args.topic, args.fixed_frame), args.frame + 1):
+            last = (frame, finder.process(frame.cloud, frame.mask, frame.time_s))
+        if last is None:
+            raise ValueError(f"{args.frames_path} has no frame {args.frame}; it is empty")
+        frame, result = last
+        write_png(args.out, draw_frame(frame.cloud, result))
+    except ValueError as error:
+        print(f"soft-estimator: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    counts = {Why(code).name.lower(): int(n) for code, n in zip(*np.unique(result.why, return_counts=True))}
+    if args.json:
+        plane, found = result.plane, not isinstance(result, NothingFound)
+        print(json.dumps({
+            "file": str(args.out), "frame": frame.name, "time_s": frame.time_s, "points": int(frame.cloud.size),
+            "counts": counts, "found": found,
+            "notes": [result.reason] if isinstance(result, NothingFound) else list(result.notes),
+            "plane": None if plane is None else {"normal": list(map(float, plane.normal)), "offset_m": plane.offset_m},
+        }))  # fmt: skip
+        return 0 if found else 1
+    print(f"{args.out}: {frame.name} at {frame.time_s:.3f} s, {frame.cloud.size} points")
+    for name, count in counts.items():
+        print(f"  {name.replace('_', ' '):14s} {count}")
+    if result.plane is not None:
+        n, d = result.plane.normal, result.plane.offset_m
+        print(f"  plane {n[0]:+.4f} x {n[1]:+.4f} y {n[2]:+.4f} z {d:+.4f} m = 0")
+    if isinstance(result, NothingFound):
+        print(f"  {result.reason}")
+        return 1
+    for note in result.notes:
+        print(f"  {note}")
+    return 0
+
+
+def write_body(path: str | Path, body: ScannedBody) -> None:
+    """Write a scanned body as .npz, and its preview mesh as .ply beside it: seen surface coral, guessed surface
+    grey."""
+    from soft_estimator.geometry import body_file
+    from soft_estimator.geometry.mesh_file import write_ply
+
+    names = ("vertices_m", "faces", "seen", "coverage", "volume_m3", "rotation", "translation_m", "voxel_m")
+    content: dict[str, Any] = {name: getattr(body, name) for name in names}
+    body_file.write_body(path, body.grid, **content, notes=np.array(body.notes, dtype=str))
+    colours = np.where(body.seen[:, None], _SEEN, _GUESSED).astype(np.uint8)
+    write_ply(Path(path).with_suffix(".ply"), body.vertices_m, body.faces, colours)

@@ -1,0 +1,231 @@
+"""Recorded frames for an estimate: a folder with `stamps.csv` (file name, seconds) beside .npy, .ply or .pcd files.
+
+Points are in metres in the world frame, seconds count from the scene's time 0. Whatever cannot be used, a frame or
+single points, is set aside and counted, with the reason.
+"""
+
+from __future__ import annotations
+
+import csv
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE, ObservedFrame
+from soft_estimator.recordings.point_files import read_point_file
+
+STAMPS = "stamps.csv"
+
+# Deviation (n,) [m] and curvature share (n,) of points (n, 3) [m] whose file does not say.
+NoiseOf = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A frame that is not used, and why."""
+
+    file: str
+    time_s: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class FrameSet:
+    """The frames to explain, in order of time, and what was left out.
+
+    Attributes:
+        names: of the frames' files. set_aside: frames not used.
+        nan_points: points that are not finite, stray_points: points far from the body, both left out of used frames.
+    """
+
+    frames: tuple[ObservedFrame, ...]
+    names: tuple[str, ...]
+    set_aside: tuple[SetAside, ...] = ()
+    nan_points: int = 0
+    stray_points: int = 0
+
+    @property
+    def points(self) -> int:
+        return sum(len(frame.points_m) for frame in self.frames)
+
+
+@dataclass
+class _Pile:
+    """What is collected while frames are read."""
+
+    frames: list[ObservedFrame] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    aside: list[SetAside] = field(default_factory=list)
+    nan_points: int = 0
+
+
+def read_frames(folder: Path | str, noise_of: NoiseOf, duration_s: float = np.inf, budget: int | None = None,
+                seed: int = 0) -> FrameSet:  # fmt: skip
+    """Read recorded frames; an error only where none is left.
+
+    Args:
+        noise_of: noise of points whose file does not give it. duration_s: later frames are set aside.
+        budget: most points kept of a frame, drawn at random with the seed; all by default.
+    """
+    folder = Path(folder)
+    pile, rng = _Pile(), np.random.default_rng(seed)
+    rows = _in_order(_read_stamps(folder), pile)
+    for name, time_s in rows:
+        reason = _reason_by_time(time_s, duration_s) or _add(folder / name, name, time_s, noise_of, budget, rng, pile)
+        if reason:
+            pile.aside.append(SetAside(name, time_s, reason))
+    made = FrameSet(tuple(pile.frames), tuple(pile.names), tuple(pile.aside), pile.nan_points)
+    check_any_left(made, folder)
+    return made
+
+
+def check_any_left(made: FrameSet, folder: Path | str) -> None:
+    """Say why nothing is left, if so."""
+    if made.frames:
+        return
+    counts: dict[str, int] = {}
+    for item in made.set_aside:
+        counts[item.reason] = counts.get(item.reason, 0) + 1
+    listed = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda c: -c[1])[:3])
+    raise ValueError(f"{folder} has no usable frame ({listed}); look at these files")
+
+
+def _read_stamps(folder: Path) -> list[tuple[str, float]]:
+    """(name, seconds) of each line; a stamp that is no number becomes NaN. The first line may be a header."""
+    stamps = folder / STAMPS
+    if not folder.is_dir():
+        raise ValueError(f"--frames {folder} is not a folder; give the one that holds {STAMPS}")
+    if not stamps.is_file():
+        raise ValueError(f"{folder} has no {STAMPS}; write one with a line for each frame: file name, seconds")
+    rows = []
+    try:
+        with stamps.open(newline="", encoding="utf-8-sig") as stream:
+            lines = [line for line in csv.reader(stream) if "".join(line).strip()]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{stamps} is not a text table ({' '.join(str(error).split())}); write it anew") from None
+    for number, line in enumerate(lines):
+        value = _number(line[1]) if len(line) > 1 else np.nan
+        if number == 0 and np.isnan(value) and not (folder / line[0].strip()).is_file():
+            continue
+        rows.append((line[0].strip(), value))
+    if not rows:
+        raise ValueError(f"{stamps} names no frames; give a line for each: file name, seconds")
+    return rows
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan
+
+
+def _in_order(rows: list[tuple[str, float]], pile: _Pile) -> list[tuple[str, float]]:
+    """The most rows whose stamps rise; the others are set aside, so that one wild stamp costs one frame."""
+    good = [row for row in rows if np.isfinite(row[1])]
+    pile.aside += [SetAside(name, None, "without a stamp") for name, time_s in rows if not np.isfinite(time_s)]
+    kept = rising([time_s for _, time_s in good])
+    pile.aside += [SetAside(*row, "stamped out of order") for i, row in enumerate(good) if i not in kept]
+    return [row for i, row in enumerate(good) if i in kept]
+
+
+def rising(values: Sequence[float]) -> set[int]:
+    """Where the longest strictly rising selection of the values is (patience sorting)."""
+    tops: list[float] = []
+    top_at: list[int] = []
+    before: list[int] = []
+    for i, value in enumerate(values):
+        place = bisect_left(tops, value)
+        before.append(top_at[place - 1] if place else -1)
+        tops[place : place + 1], top_at[place : place + 1] = [value], [i]
+    out: set[int] = set()
+    at = top_at[-1] if top_at else -1
+    while at >= 0:
+        out.add(at)
+        at = before[at]
+    return out
+
+
+def _reason_by_time(time_s: float, duration_s: float) -> str:
+    if time_s < 0:
+        return "before the scene's time 0"
+    return f"after the watched {duration_s:g} s" if time_s > duration_s * (1 + 1e-9) else ""
+
+
+def _add(
+    path: Path,
+    name: str,
+    time_s: float,
+    noise_of: NoiseOf,
+    budget: int | None,
+    rng: np.random.Generator,
+    pile: _Pile,
+) -> str:
+    """Put a frame on the pile, or say why not."""
+    if not path.is_file():
+        return "missing from the folder"
+    try:
+        content = read_point_file(path)
+    except (ValueError, OSError):
+        return "unreadable"
+    points = content.points_m.reshape(-1, 3)
+    if len(points) == 0:
+        return "without points"
+    finite = np.isfinite(points).all(axis=1)
+    if not finite.any():
+        return "with nothing but NaN"
+    std = np.full(len(points), np.nan) if content.std_m is None else np.array(content.std_m)
+    share = np.full(len(points), RAY_CURVATURE_SHARE) if content.more is None else content.more[:, 0]
+    keep = np.nonzero(finite)[0]
+    if budget is not None and len(keep) > budget:
+        keep = np.sort(rng.choice(keep, budget, replace=False))
+    points, std, share = points[keep], std[keep], share[keep]
+    along = content.more[keep, 1:4] if content.more is not None and content.more.shape[1] >= 4 else None
+    silent = ~(np.isfinite(std) & (std > 0) & np.isfinite(share))
+    if silent.any():
+        std[silent], share[silent] = noise_of(points[silent])
+        along = None  # a noise that is only guessed has no known direction
+    if along is not None and not np.isfinite(along).all():
+        along = None
+    pile.frames.append(ObservedFrame(float(time_s), np.ascontiguousarray(points), std, share, along))
+    pile.names.append(name)
+    pile.nan_points += int(np.count_nonzero(~finite))
+    return ""
+
+
+def without_strays(made: FrameSet, surfaces_m: Sequence[np.ndarray], reach_m: float) -> FrameSet:
+    """The frames without points farther than reach_m from the body; frames of nothing else are set aside.
+
+    Args:
+        surfaces_m: where the body is expected to be at each frame, (V, 3) each.
+    """
+    frames, names, aside, strays = [], [], list(made.set_aside), 0
+    for frame, name, surface in zip(made.frames, made.names, surfaces_m):
+        near = cKDTree(surface).query(frame.points_m, distance_upper_bound=reach_m)[0] <= reach_m
+        if not near.any():
+            aside.append(SetAside(name, frame.time_s, f"with every point over {reach_m:.2g} m from the body"))
+            continue
+        strays += int(np.count_nonzero(~near))
+        along = None if frame.along is None else frame.along[near]
+        rest = (frame.points_m[near], frame.std_m[near], frame.curvature_share[near], along)
+        frames.append(ObservedFrame(frame.time_s, *rest))
+        names.append(name)
+    return FrameSet(tuple(frames), tuple(names), tuple(aside), made.nan_points, strays)
+
+
+def write_frames(folder: Path | str, frames: Sequence[ObservedFrame]) -> None:
+    """Write frames as `read_frames` reads them: .npy of x, y, z, deviation, curvature share and, where known, the three
+    components of `along`; and stamps.csv."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["file,seconds"]
+    for k, frame in enumerate(frames):
+        name = f"{k:05d}.npy"
+        columns = [frame.points_m, frame.std_m, frame.curvature_share]
+        np.save(folder / name, np.column_stack(columns if frame.along is None else [*columns, frame.along]))
+        lines.append(f"{name},{frame.time_s!r}")
+    (folder / STAMPS).write_text("\n".join(lines) + "\n", encoding="utf-8")

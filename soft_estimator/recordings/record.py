@@ -1,0 +1,80 @@
+"""From a scene to a bag: what its cameras would have published, and the truth beside it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.camera.rendering import SeenFrame, watch_scene
+from soft_estimator.camera.scene_cameras import scene_cameras, times_from_start
+from soft_estimator.recordings.bag_writing import BagWriter
+from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC, truth_rows
+from soft_estimator.scene.scene import Scene
+
+Progress = Callable[[str, int, int], None]  # stage, done, total
+
+FIXED_FRAME = "world"
+# A stamp of zero means "no stamp" to ROS, so the scene's time 0 is stamped one second.
+FIRST_STAMP_NS = 10**9
+
+
+def camera_names(count: int) -> list[str]:
+    """Namespaces of a scene's cameras: camera, camera_2, camera_3, ..."""
+    return ["camera", *(f"camera_{k}" for k in range(2, count + 1))][:count]
+
+
+def optical_frame(camera: str) -> str:
+    """Frame of a camera's images and clouds: x right, y down, z forward."""
+    return f"{camera}_optical_frame"
+
+
+def record_scene(
+    scene: Scene, backend: Backend, out: Path | str, storage: str = "mcap", progress: Progress | None = None
+) -> dict[str, Any]:
+    """Simulate a scene and write what its cameras see as a rosbag2; returns what was written.
+
+    Topics: <camera>/points, <camera>/depth/image, <camera>/depth/camera_info of each camera, /tf_static,
+    /ground_truth and /ground_truth/mesh.
+    """
+    cameras, times = scene_cameras(scene.config), times_from_start(scene.config)
+    names, clock = camera_names(len(cameras)), perf_counter()
+    rows = truth_rows(scene.parameters, plane=scene.config.contact is not None)
+    existed = Path(out).exists()
+    try:
+        with BagWriter(out, storage) as bag:
+            bag.static_transforms(FIRST_STAMP_NS, FIXED_FRAME, [(optical_frame(n), c) for n, c in zip(names, cameras)])
+            for done, frame in enumerate(watch_scene(scene, backend, cameras), 1):
+                stamp_ns = FIRST_STAMP_NS + round(1e9 * frame.time_s)
+                for name, camera, points in zip(names, cameras, frame.points_m):
+                    optical = optical_frame(name)
+                    bag.cloud(f"/{name}/points", stamp_ns, optical, points)
+                    bag.depth_image(f"/{name}/depth/image", stamp_ns, optical, points[..., 2])
+                    bag.camera_info(f"/{name}/depth/camera_info", stamp_ns, optical, camera)
+                bag.truth(f"/{TRUTH_TOPIC}", stamp_ns, FIXED_FRAME, scene.config.name, rows)
+                _write_mesh(bag, stamp_ns, frame, scene)
+                if progress is not None:
+                    progress("recording", done, len(times))
+            counts = dict(bag.counts)
+    except BaseException:
+        if not existed:  # half a bag would be mistaken for a whole one
+            shutil.rmtree(out, ignore_errors=True)
+        raise
+    return {
+        "scene": scene.config.name,
+        "bag": str(out),
+        "format": storage,
+        "frames": len(times),
+        "seconds": times[-1],
+        "cameras": len(cameras),
+        "topics": counts,
+        "bytes": sum(file.stat().st_size for file in Path(out).iterdir()),
+        "wall_s": perf_counter() - clock,
+    }
+
+
+def _write_mesh(bag: BagWriter, stamp_ns: int, frame: SeenFrame, scene: Scene) -> None:
+    bag.mesh(f"/{TRUTH_MESH_TOPIC}", stamp_ns, FIXED_FRAME, frame.surface_m, scene.body.surface.faces)

@@ -1,0 +1,222 @@
+"""From a scene's configuration to a problem that is ready to be simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import ndimage
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from soft_estimator.config import FixedBoxConfig, SceneConfig, TimeConfig
+from soft_estimator.config_body import BodyConfig, Vector
+from soft_estimator.geometry.grid import SignedDistanceGrid
+from soft_estimator.geometry.rigid import RigidPath, rotation_matrix
+from soft_estimator.geometry.shapes import Box
+from soft_estimator.physics.body import Body, build_body
+from soft_estimator.physics.contact import ContactLaw
+from soft_estimator.physics.dirichlet import FixedRegion
+from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
+from soft_estimator.physics.model import Model, build_model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.scene.body_grid import build_grid
+from soft_estimator.schema import ConfigError
+
+__all__ = ["Scene", "build_grid", "build_scene"]
+
+# A separate piece of the body below this part of its volume is an artefact of the field, not something to simulate.
+SPECK_VOLUME_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A scene made ready: its configuration, body, model and parameters, and what was noticed on the way."""
+
+    config: SceneConfig
+    body: Body
+    model: Model
+    parameters: Parameters
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def mass_kg(self) -> float:
+        return self.parameters.density_kg_m3 * self.body.volume_m3
+
+    def held_points(self) -> np.ndarray:
+        """Which surface points lie in a fixed box at rest, (V,)."""
+        points = self.body.surface_positions_m()
+        held = np.zeros(len(points), dtype=bool)
+        for fixed in self.config.fixed:
+            held |= _box(fixed.low_m, fixed.high_m).distance_m(points) <= 1e-9
+        return held
+
+
+def build_scene(
+    config: SceneConfig, folder: Path, data: Path | None = None, memory_bytes: float | None = None
+) -> Scene:
+    """Make a scene ready.
+
+    Args:
+        config: the scene. folder: where its file lies. data: the data folder.
+        memory_bytes: what the simulation may take; what the machine has left by default.
+    """
+    grid = build_grid(config.body, folder, data, memory_bytes)
+    body, warnings = build_clean_body(grid, config.body, _region_of(config))
+    _check_regions(config, body)
+    parameters = build_parameters(config)
+    model = build_model(
+        body,
+        build_integrator(config.time),
+        fixed=[_fixed_region(fixed, body, parameters) for fixed in config.fixed],
+        loads=[(_box(load.low_m, load.high_m), np.array(load.force_n)) for load in config.loads],
+        contact=_contact_law(config),
+        solver=SolverSettings(config.solver.relative_tolerance, config.solver.max_iterations),
+        dtype=np.dtype(config.solver.precision).type,
+    )
+    return Scene(config, body, model, parameters, tuple(warnings))
+
+
+def build_parameters(config: SceneConfig) -> Parameters:
+    """Material, plane and start of a scene."""
+    material, start, contact = config.material, config.initial, config.contact
+    plane = {} if contact is None else {"plane_normal": contact.unit_normal, "plane_offset_m": contact.offset_m}
+    return Parameters(
+        youngs_modulus_pa=np.array([material.youngs_modulus_pa, *(r.youngs_modulus_pa for r in material.regions)]),
+        poissons_ratio=material.poissons_ratio,
+        density_kg_m3=material.density_kg_m3,
+        mass_damping_per_s=material.mass_damping_per_s,
+        stiffness_damping_s=material.stiffness_damping_s,
+        gravity_m_s2=np.array(config.gravity_m_s2),
+        translation_m=np.array(start.translation_m),
+        rotation_rad=np.array(start.rotation_rad),
+        velocity_m_s=np.array(start.velocity_m_s),
+        angular_velocity_rad_s=np.array(start.angular_velocity_rad_s),
+        **plane,  # type: ignore[arg-type]
+    )
+
+
+def build_integrator(time: TimeConfig) -> Integrator:
+    """The time scheme of a scene."""
+    lagged = time.rotation == "lagged"
+    if time.integrator == "theta":
+        return theta_scheme(time.step_s, time.theta, lagged=lagged)
+    return hht_scheme(time.step_s, time.hht_alpha, lagged=lagged)
+
+
+def build_clean_body(
+    grid: SignedDistanceGrid, config: BodyConfig, region_of: Callable[[np.ndarray], np.ndarray] | None = None
+) -> tuple[Body, list[str]]:
+    """The body of a field without its specks, and a line for what was removed or is in several pieces."""
+    warnings = []
+    removed, share = 0, 0.0
+    for _ in range(4):  # putting a speck outside may rarely cut off another
+        body = _body(grid, config, region_of)
+        label, volume = _surface_pieces(body)
+        specks = np.flatnonzero(volume < SPECK_VOLUME_SHARE)
+        if specks.size == 0:
+            break
+        removed, share = removed + len(specks), share + float(volume[specks].sum())
+        grid = _without(grid, np.isin(label, specks + 1))
+    if removed:
+        warnings.append(f"removed {removed} loose speck(s) of the body's field, {100 * share:.2g} % of its volume")
+    parts = _held_together(body)
+    if len(parts) > 1:
+        listed = ", ".join(f"{100 * part:.3g} %" for part in sorted(parts, reverse=True))
+        warnings.append(f"the body is in {len(parts)} pieces that do not hold together ({listed} of its volume)")
+    return body, warnings
+
+
+def _body(grid: SignedDistanceGrid, config: BodyConfig, region_of: Callable[[np.ndarray], np.ndarray] | None) -> Body:
+    return build_body(
+        grid,
+        min_fill=config.min_fill,
+        snap_fraction=config.snap_fraction,
+        subdivision=config.subdivision,
+        stabilisation=config.stabilisation,
+        region_of=region_of,
+    )
+
+
+def _surface_pieces(body: Body) -> tuple[np.ndarray, np.ndarray]:
+    """The closed piece of surface each inside node lies in, counted from 1, and each piece's part of the volume.
+
+    The surface goes round inside nodes that are linked along grid edges. Cells of different pieces may still share an
+    outside node; a speck that hangs on one would flap about beside the body.
+    """
+    label, count = ndimage.label(body.grid.phi_m < 0)
+    piece = label.reshape(-1)[body.cells.corner_nodes].max(axis=1) - 1
+    volume = np.bincount(piece, body.cells.volume_weights_m3.sum(axis=1), count)
+    return label, volume / volume.sum()
+
+
+def _held_together(body: Body) -> np.ndarray:
+    """The parts of the volume that hang together by shared nodes."""
+    count = body.node_count
+    first = np.repeat(body.cell_nodes[:, :1], 7, axis=1).ravel()
+    links = coo_matrix((np.ones(len(first), dtype=bool), (first, body.cell_nodes[:, 1:].ravel())), (count, count))
+    _, part = connected_components(links, directed=False)
+    volume = np.bincount(part[body.cell_nodes[:, 0]], body.cells.volume_weights_m3.sum(axis=1))
+    return volume / volume.sum()
+
+
+def _without(grid: SignedDistanceGrid, nodes: np.ndarray) -> SignedDistanceGrid:
+    """The field with some nodes, a mask of its shape, put outside."""
+    phi = np.where(nodes, np.maximum(np.abs(grid.phi_m), 0.5 * grid.spacing_m), grid.phi_m)
+    return SignedDistanceGrid(phi, grid.origin_m, grid.spacing_m)
+
+
+def _region_of(config: SceneConfig) -> Callable[[np.ndarray], np.ndarray] | None:
+    """The material region of cell centres (C, 3) [m]; 0 outside every box, and where boxes overlap the last wins."""
+    if not config.material.regions:
+        return None
+
+    def region_of(centres_m: np.ndarray) -> np.ndarray:
+        number = np.zeros(len(centres_m), dtype=np.int32)
+        for k, region in enumerate(config.material.regions, start=1):
+            number[_box(region.low_m, region.high_m).distance_m(centres_m) <= 0] = k
+        return number
+
+    return region_of
+
+
+def _check_regions(config: SceneConfig, body: Body) -> None:
+    cells = np.bincount(body.cell_region, minlength=len(config.material.regions) + 1)
+    for k, region in enumerate(config.material.regions, start=1):
+        if cells[k] == 0:
+            raise ConfigError(
+                f"from {list(region.low_m)} to {list(region.high_m)} m holds no cell of the body, or later boxes cover "
+                "it; move or enlarge it, or leave it out",
+                f"material.regions[{k - 1}]",
+            )
+
+
+def _fixed_region(fixed: FixedBoxConfig, body: Body, parameters: Parameters) -> FixedRegion:
+    region = _box(fixed.low_m, fixed.high_m)
+    if not fixed.path:
+        return FixedRegion(region, fixed.method)
+    # The box is given at rest, but turns about where the initial pose puts its centre.
+    arm = 0.5 * np.add(fixed.low_m, fixed.high_m) - body.centroid_m
+    centre = body.centroid_m + rotation_matrix(parameters.rotation_rad) @ arm + parameters.translation_m
+    path = RigidPath(
+        time_s=np.array([waypoint.time_s for waypoint in fixed.path]),
+        translation_m=np.array([waypoint.translation_m for waypoint in fixed.path]),
+        rotation_rad=np.array([waypoint.rotation_rad for waypoint in fixed.path]),
+        centre_m=centre,
+    )
+    return FixedRegion(region, fixed.method, path)
+
+
+def _contact_law(config: SceneConfig) -> ContactLaw | None:
+    contact = config.contact
+    if contact is None:
+        return None
+    return ContactLaw(contact.stiffness_pa_per_m, contact.sharpness_per_m, contact.method == "implicit")
+
+
+def _box(low_m: Vector, high_m: Vector) -> Box:
+    low, high = np.array(low_m), np.array(high_m)
+    return Box(tuple(high - low), tuple(0.5 * (low + high)))

@@ -1,0 +1,80 @@
+"""The frames an estimate starts from: what a scene's cameras see of its own motion, the noise of recorded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.camera.observing import camera_frame
+from soft_estimator.camera.scene_cameras import cameras_of, depth_noise, frame_times_s
+from soft_estimator.estimation.field import CarriedField
+from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE
+from soft_estimator.physics.step import Simulation
+from soft_estimator.recordings.observed_frames import FrameSet, NoiseOf, SetAside
+from soft_estimator.scene.motion import displacements
+from soft_estimator.scene.scene import Scene
+from soft_estimator.schema import ConfigError
+
+Progress = Callable[[str, int, int, str], None]  # stage, done, total, a note for people
+
+
+def observe_truth(
+    scene: Scene,
+    field: CarriedField,
+    backend: Backend,
+    progress: Progress | None = None,
+    steps: int | None = None,
+    budget: int | None = None,
+) -> FrameSet:
+    """What the scene's cameras see while the scene moves with its own parameters."""
+    observe = scene.config.observe
+    cameras = [] if observe is None else cameras_of(observe)
+    if observe is None or not cameras:
+        raise ConfigError("has no camera; add observe.cameras or observe.ring, or give recorded frames", "scene")
+    times = frame_times_s(scene.config, steps)
+    noise, isotropic_m = depth_noise(observe.noise), observe.noise.isotropic_m(field.spacing_m)
+    rng = np.random.default_rng(observe.seed)
+    frames, names, aside = [], [], []
+    for k, u in enumerate(displacements(Simulation(scene.model, scene.parameters, backend), times)):
+        name = f"frame {k}"
+        points = min(observe.points_per_frame, budget or observe.points_per_frame)
+        try:
+            frames.append(camera_frame(times[k], scene.body, field, u, cameras, noise, rng, points, isotropic_m))
+            names.append(name)
+        except ValueError as error:
+            if "no camera sees" not in str(error):
+                raise
+            aside.append(SetAside(name, times[k], "not seen by any camera"))
+        if progress:
+            progress("observing", k + 1, len(times), "")
+    if not frames:
+        raise ConfigError("see nothing of the body at any time; turn a camera towards it", "observe.cameras")
+    return FrameSet(tuple(frames), tuple(names), tuple(aside))
+
+
+def noise_of_points(scene: Scene, noise_m: float | None = None) -> NoiseOf:
+    """The noise of recorded points: noise_m [m] along the view if given, else what the scene says of its sensor."""
+    observe = scene.config.observe
+    if noise_m is not None:
+        return lambda points: (np.full(len(points), noise_m), np.full(len(points), RAY_CURVATURE_SHARE))
+    isotropic_m = 0.0 if observe is None else observe.noise.isotropic_m(scene.body.grid.spacing_m)
+    if isotropic_m > 0:
+        return lambda points: (np.full(len(points), isotropic_m), np.ones(len(points)))
+    cameras = [] if observe is None else cameras_of(observe)
+    sensor = None if observe is None else depth_noise(observe.noise)
+
+    def by_depth(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if sensor is None or not cameras:
+            raise ValueError(
+                "the frames do not say how noisy their points are; give --noise-mm, a fourth column, or observe.noise "
+                "with cameras"
+            )
+        # Which camera saw a point is not known; the one it lies nearest to is the best bet.
+        depth = np.stack([c.to_camera_frame(points)[:, 2] for c in cameras])
+        nearest = np.where(depth > 0, depth, np.inf).min(axis=0)
+        std = sensor.std_m(np.where(np.isfinite(nearest), nearest, 1.0), cameras[0])
+        return np.maximum(std, 1e-5), np.full(len(points), RAY_CURVATURE_SHARE)
+
+    return by_depth

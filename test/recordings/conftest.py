@@ -1,0 +1,7 @@
+"""The recordings of the small ball are those of the live tests."""
+
+from __future__ import annotations
+
+from ball_recordings import bag, scene, short_bag, short_scene
+
+__all__ = ["bag", "scene", "short_bag", "short_scene"]
