@@ -140,7 +140,13 @@ class FinderSettings(Section):
         doc="points of an unorganised cloud with less than this share of the usual density are flying",
     )
     min_points: int = quantity(50, low=1, doc="pieces with fewer points are specks")
-    point_budget: int = quantity(2000, low=1, doc="most points handed on; neighbouring rays are averaged to fit")
+    point_budget: int = quantity(
+        2000,
+        low=20,
+        high=1_000_000,
+        doc="most points handed on; neighbouring rays are averaged to fit",
+        advice="fewer than 20 points have no pose",
+    )
     least_voxel_m: float = quantity(
         0.002, unit="m", low=0, low_open=True, doc="narrowest bundle of rays to average over"
     )

@@ -10,6 +10,7 @@ from soft_estimator.perception.settings import FinderSettings
 
 _GAP_SIGMAS = 6.0  # points of a bundle that lie farther apart than this, in standard deviations, are two surfaces
 _MOST_ACROSS = 2000  # bundles side by side
+_MOST_TRIES = 20  # widths; two or three fit a surface
 
 
 def thinned_along_view(
@@ -18,7 +19,8 @@ def thinned_along_view(
     """At most point_budget points (n, 3) [m], the standard deviations of such means [m], and the bundles' width [m].
 
     Bundles, not cubes: cubes no larger than the noise would sort the points by their noise, and the means of what is
-    sorted are no better than single points.
+    sorted are no better than single points. Surfaces one behind the other are never averaged: where there are more of
+    them than the budget allows, however wide the bundles, means are left out evenly.
     """
     if len(points) <= settings.point_budget:
         return points.copy(), std.copy(), 0.0
@@ -32,12 +34,16 @@ def thinned_along_view(
     place[:, :2] *= depth_m / np.maximum(place[:, 2:], 1e-6)
     # Never more bundles than there is memory for, however far apart the points are.
     width_m = max(settings.least_voxel_m, float(np.ptp(place[:, :2], axis=0).max()) / _MOST_ACROSS)
-    while True:
+    for attempt in range(_MOST_TRIES):
         mean, spread, count = _bundle_means(place, std, width_m)
-        if len(mean) <= settings.point_budget:
+        over = len(mean) / settings.point_budget
+        if over <= 1.0 or attempt == _MOST_TRIES - 1:
             break
         # a surface fills bundles as 1/h²; a little more, so that the next try fits
-        width_m *= max(1.02, 1.01 * float(np.sqrt(len(mean) / settings.point_budget)))
+        width_m *= max(1.02, 1.01 * float(np.sqrt(over)))
+    if over > 1.0:
+        chosen = np.arange(settings.point_budget) * len(mean) // settings.point_budget
+        mean, spread, count = mean[chosen], spread[chosen], count[chosen]
     mean[:, :2] *= mean[:, 2:] / depth_m
     shared = settings.noise.shared_px
     return cloud.sensor_m + mean @ basis, spread * np.sqrt(shared / np.maximum(count, shared)), width_m

@@ -62,3 +62,24 @@ def test_few_points_stay_as_they_are() -> None:
         cloud_from_points(points), points, std, FinderSettings(point_budget=20000)
     )
     assert np.array_equal(same, points) and np.array_equal(spread, std) and width_m == 0.0
+
+
+@pytest.mark.parametrize("budget", [20, 100])
+def test_surfaces_in_depth_that_no_width_can_merge_end_within_the_budget(budget: int) -> None:
+    """One ray through 1000 surfaces 4 mm apart, noise 0.5 mm: they are 8 deviations apart, so no bundle merges them.
+
+    What comes out are single points of the cloud (nothing to average), spread over all of it: the gap between two of
+    them is 1000 / budget surfaces, rounded, so at most one surface more.
+    """
+    depth = 0.5 + 0.004 * np.arange(1000)
+    points = np.stack([np.zeros(1000), np.zeros(1000), depth], axis=1)
+    std = np.full(1000, 0.0005)
+    mean, spread, _ = thinned_along_view(cloud_from_points(points), points, std, FinderSettings(point_budget=budget))
+    assert len(mean) == budget and np.all(spread == 0.0005)
+    assert abs(mean[:, None, 2] - depth).min(axis=1).max() < 1e-12
+    assert np.diff(mean[:, 2]).max() <= 0.004 * (1000 / budget + 1) + 1e-9
+
+
+def test_fewer_points_than_a_pose_needs_are_refused_as_a_budget() -> None:
+    with pytest.raises(ValueError, match="point_budget = 1 must be >= 20"):
+        FinderSettings(point_budget=1)

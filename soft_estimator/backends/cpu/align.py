@@ -9,19 +9,21 @@ from numba import njit, prange
 @njit(cache=True)
 def distance_and_slope(phi: np.ndarray, origin: np.ndarray, spacing: float, x: np.ndarray, slope: np.ndarray) -> float:
     """Trilinear φ at x (3,), its gradient into slope (3,). Outside the grid: φ at the nearest point of it plus the way
-    there."""
+    there; infinite, with slope zero, where x is no place at all (NaN, or farther than numbers reach)."""
+    for k in range(3):
+        slope[k] = 0.0
     f = np.empty(3)
     i = np.empty(3, dtype=np.int64)
     away = np.zeros(3)
     for k in range(3):
         g = (x[k] - origin[k]) / spacing
+        if not np.isfinite(g):
+            return np.inf  # NaN as an index reads anywhere
         c = min(max(g, 0.0), phi.shape[k] - 1.0)
         away[k] = (g - c) * spacing
         i[k] = min(int(c), phi.shape[k] - 2)
         f[k] = c - i[k]
     value = 0.0
-    for k in range(3):
-        slope[k] = 0.0
     for a in range(2):
         wa = f[0] if a else 1.0 - f[0]
         for b in range(2):
@@ -69,7 +71,13 @@ def _solve(a: np.ndarray, b: np.ndarray) -> None:
 
 @njit(cache=True)
 def _move(rotation: np.ndarray, translation: np.ndarray, centre: np.ndarray, step: np.ndarray) -> None:
-    """Turn a pose by the rotation vector step[:3] (Rodrigues) about the centre and shift it by step[3:], in place."""
+    """Turn a pose by the rotation vector step[:3] (Rodrigues) about the centre and shift it by step[3:], in place.
+
+    A step that is not finite, from weights beyond all numbers, leaves it where it is.
+    """
+    for i in range(6):
+        if not np.isfinite(step[i]):
+            return
     x, y, z = step[0], step[1], step[2]
     angle = np.sqrt(x * x + y * y + z * z)
     s = np.sin(angle) / angle if angle > 1e-9 else 1.0
@@ -112,6 +120,8 @@ def _normal_equations(
             local[k] = rotation[0, k] * x + rotation[1, k] * y + rotation[2, k] * z
         r = distance_and_slope(phi, origin, spacing, local, slope)
         total += min(abs(r), width)
+        if r == np.inf:
+            continue
         for k in range(3):
             # the body shifted by s sees the point at x - s
             j[3 + k] = -(rotation[k, 0] * slope[0] + rotation[k, 1] * slope[1] + rotation[k, 2] * slope[2])
@@ -119,7 +129,7 @@ def _normal_equations(
         # and the body turned by ω at x - ω×y
         j[0], j[1], j[2] = y1 * j[5] - y2 * j[4], y2 * j[3] - y0 * j[5], y0 * j[4] - y1 * j[3]
         loss = 1.0 / (1.0 + (r / width) ** 2)
-        w = loss * loss / (std[i] * std[i])
+        w = loss * loss / max(std[i] * std[i], 1e-300)
         for p in range(6):
             b[p] -= w * j[p] * r
             for q in range(6):

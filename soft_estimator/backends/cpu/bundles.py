@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+_FEW = 32  # up to here insertion is the fastest; its cost grows with the square of the number
+
 
 @njit(cache=True)
 def _sort_by_depth(order, begin, end, place):
+    """Sort order[begin:end] by depth; points of equal depth keep their order."""
+    if end - begin > _FEW:
+        mine = order[begin:end].copy()
+        order[begin:end] = mine[np.argsort(place[mine, 2], kind="mergesort")]
+        return
     for i in range(begin + 1, end):
         k = order[i]
         j = i - 1
@@ -44,7 +51,8 @@ def bundle_means(place, std, low, width, columns, rows, gap):
     for i in range(n):
         order[filled[bundle[i]]] = i
         filled[bundle[i]] += 1
-    mean, spread, count = np.zeros((n, 3)), np.zeros(n), np.zeros(n, np.int64)
+    # One more than there can be: where every point is a surface of its own, the last quarters looked at are empty.
+    mean, spread, count = np.zeros((n + 1, 3)), np.zeros(n + 1), np.zeros(n + 1, np.int64)
     found = 0
     for c in range(columns * rows):
         _sort_by_depth(order, start[c], start[c + 1], place)
