@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, cast
+from typing import Any
 
 from soft_estimator.backends.interface import Backend
 
@@ -38,7 +38,7 @@ def choose_backend(name: str = "auto", dtype: Any = "float64") -> Backend:
                 raise BackendError(f"backend 'cuda' cannot be used: {error}; use --backend cpu or auto") from None
     from soft_estimator.backends.cpu import CpuBackend
 
-    return cast(Backend, CpuBackend())
+    return CpuBackend()
 
 
 def _load_cuda() -> Backend:

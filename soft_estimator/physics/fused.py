@@ -31,7 +31,7 @@ _SCHEME = (
 
 def can_fuse(model: Model, backend: Backend) -> bool:
     """Whether the backend has a stepper and the model nothing that it does not know (weakly held regions)."""
-    return hasattr(backend, "stepper") and not model.dirichlet.weak
+    return backend.stepper is not None and not model.dirichlet.weak
 
 
 @dataclass(frozen=True)

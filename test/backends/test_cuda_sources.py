@@ -52,9 +52,7 @@ def test_same_loops_as_the_cpu():
     names = {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets} | {
         n.name for n in body if isinstance(n, ast.FunctionDef)
     }
-    # Those for several columns at once are asked for where they are there; the GPU has whole tangent steps instead.
-    optional = {"cell_forces_tangents", "gather_many"}
-    assert {name for name in vars(CpuBackend) if not name.startswith("_")} - optional <= names
+    assert {name for name in vars(CpuBackend) if not name.startswith("_")} <= names
 
 
 def test_same_arguments_as_the_cpu():

@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numba
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.cpu import contact, elasticity, elasticity_many, linear, linear_many, points, rotation
 
@@ -38,6 +39,7 @@ class CpuBackend:
     name = "cpu"
     xp = np
     column_multiple = 8  # width of several columns that the loops run over at full speed
+    stepper = guard = tangent_stepper = observer = None  # loops only
 
     rotations = staticmethod(rotation.rotations)
     rotations_tangent = staticmethod(rotation.rotations_tangent)
@@ -71,7 +73,7 @@ class CpuBackend:
         return _with_fitting_threads(linear_many.conjugate_gradient_many, system)
 
     @staticmethod
-    def to_device(array: np.ndarray, dtype: np.dtype | type | None = None) -> np.ndarray:
+    def to_device(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> np.ndarray:
         return np.ascontiguousarray(array, dtype=dtype)
 
     @staticmethod

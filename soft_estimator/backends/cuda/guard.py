@@ -8,7 +8,8 @@ import cupy
 import numpy as np
 
 from soft_estimator.backends.cuda.kernels import kernel, launch
-from soft_estimator.backends.cuda.stepper import CudaStepper, State
+from soft_estimator.backends.cuda.stepper import own_stepper
+from soft_estimator.backends.interface import State, Stepper
 
 SUMS = 11  # of a state, as numbered in guard.cu
 
@@ -24,8 +25,9 @@ class CudaGuard:
     [N/m], the largest ratio of that to what holds against it at a point, and momentum (3) [N s].
     """
 
-    def __init__(self, stepper: CudaStepper, fill: Any) -> None:
-        self.stepper, self.fill = stepper, cupy.ascontiguousarray(cupy.asarray(fill), np.float64)
+    def __init__(self, stepper: Stepper, fill: Any) -> None:
+        self.stepper = stepper = own_stepper(stepper)
+        self.fill = cupy.ascontiguousarray(cupy.asarray(fill), np.float64)
         b = stepper.systems
         self.of_cells, self.of_nodes = cupy.empty((b, 2, stepper.cells)), cupy.empty((b, 6, stepper.nodes))
         self.of_points = cupy.empty((b, 3, stepper.points)) if stepper.has_contact else None

@@ -127,6 +127,36 @@ def cell_forces_tangent(
         launch("elasticity", "cell_forces_tangent", real, 8 * count, *arguments)
 
 
+def cell_forces_tangents(
+    at: Any,
+    dat: Any,
+    u: Any,
+    z: Any,
+    moved: Any,
+    r: Any,
+    cell_nodes: Any,
+    gradient_index: Any,
+    table: Any,
+    young: Any,
+    region: Any,
+    lam: float,
+    mu: float,
+    dlam: Any,
+    dmu: Any,
+    spacing: float,
+    out: Any,
+) -> None:
+    """Direction by direction; many at once are the business of the tangent stepper."""
+    real, cells = real_of(table), (r, cell_nodes, gradient_index, table, young, lam, mu)
+    turn = cupy.empty((len(cell_nodes), 9))
+    through_turn, through_motion = (cupy.empty((len(cell_nodes), 24), real) for _ in range(2))
+    for j in range(out.shape[2]):
+        rotations_tangent(at, dat[:, :, j], r, cell_nodes, spacing, turn)
+        cell_forces_tangent(turn, u, z, 1.0, *cells, dlam[region, j], dmu[region, j], spacing, through_turn)
+        cell_forces(moved[:, :, j], moved[:, :, j], 0.0, *cells, spacing, through_motion)
+        out[:, :, j] = through_turn + through_motion
+
+
 def gather(cell_values: Any, node_cells: Any, scale: float, out: Any) -> None:
     real = real_of(out)
     double = cell_values.dtype == np.float64 and real != np.float64
@@ -134,6 +164,13 @@ def gather(cell_values: Any, node_cells: Any, scale: float, out: Any) -> None:
     name = "gather_double" if double else "gather"
     with writing(out, real) as y:
         launch("elasticity", name, real, len(y), len(y), values, node_cells, float(scale), y)
+
+
+def gather_many(cell_values: Any, node_cells: Any, scale: float, out: Any) -> None:
+    for j in range(out.shape[2]):
+        total = cupy.zeros(out.shape[:2], out.dtype)
+        gather(cell_values[:, :, j], node_cells, scale, total)
+        out[:, :, j] += total
 
 
 def assemble(

@@ -17,13 +17,13 @@ from soft_estimator.backends.cuda.cells import CellSolver, device_can_solve
 from soft_estimator.backends.cuda.coarse import CoarseSolver, coarse_modules, solver_with_coarse_level
 from soft_estimator.backends.cuda.kernels import compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
+from soft_estimator.backends.interface import State, Stepper
 
 SUMS = 13  # of a node, as numbered in step_adjoint.cu
 MATERIAL_NUMBERS = 12
 # Systems from which on the cells' products are faster than the assembled matrices'. A gradient of four on a torus of
 # 9,174 nodes takes 92 ms against 96 in single and 112 against 132 in double precision, one of three 90 against 79.
 FEWEST_WITHOUT_MATRIX = 4
-State = tuple[Any, Any, Any]  # u, v, a, each (systems, N, 3)
 
 _MODULES = ("step", "step_adjoint", "guard", "rotation", "elasticity", "contact", "linear")
 
@@ -237,3 +237,10 @@ class CudaStepper:
     def start_sums(self) -> np.ndarray:
         """Derivatives by the initial displacement that came through moving held nodes, (systems, N, 3); waits."""
         return cupy.ascontiguousarray(cupy.moveaxis(self.sums[:, 10:], 1, 2)).get()
+
+
+def own_stepper(stepper: Stepper) -> CudaStepper:
+    """The stepper, which guards and tangents read on the device."""
+    if not isinstance(stepper, CudaStepper):
+        raise TypeError(f"a {type(stepper).__name__} is not on the device; hand over one made by the CUDA backend")
+    return stepper

@@ -10,7 +10,8 @@ import numpy as np
 from soft_estimator.backends.cuda.arrays import near_power_of_two
 from soft_estimator.backends.cuda.columns import ColumnSolver, column_modules
 from soft_estimator.backends.cuda.kernels import compile_ahead, launch
-from soft_estimator.backends.cuda.stepper import CudaStepper, State
+from soft_estimator.backends.cuda.stepper import own_stepper
+from soft_estimator.backends.interface import State, Stepper
 
 SINGLE_IS_ENOUGH = 1e-4  # relative tolerance from which on a solve in single precision reaches it
 
@@ -18,7 +19,8 @@ SINGLE_IS_ENOUGH = 1e-4  # relative tolerance from which on a solve in single pr
 class CudaTangent:
     """Tangent steps of a stepper's only system, along so many directions."""
 
-    def __init__(self, stepper: CudaStepper, columns: int) -> None:
+    def __init__(self, stepper: Stepper, columns: int) -> None:
+        stepper = own_stepper(stepper)
         if stepper.systems != 1:
             raise ValueError(f"a tangent needs a stepper of one system, not of {stepper.systems}")
         self.stepper, self.columns = stepper, columns
