@@ -22,10 +22,10 @@ from estimation_trials import run_coverage, run_noise, run_starts
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.camera.depth_sensor import DepthNoise
-from soft_estimator.estimation.answer import solve
-from soft_estimator.estimation.levenberg_marquardt import Fit
+from soft_estimator.estimation.fitting.answer import solve
+from soft_estimator.estimation.fitting.least_squares import Fit
+from soft_estimator.estimation.fitting.uncertainty import Posterior
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.uncertainty import Posterior
 from soft_estimator.physics.integrator import hht_scheme
 
 E_AND_NU = ["youngs_modulus_pa", "poissons_ratio"]

@@ -22,8 +22,8 @@ import numpy as np
 from soft_estimator.backends import choose_backend
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.field import CarriedField, carry_field
-from soft_estimator.estimation.sliding_window import SlidingWindow
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.contact import ContactLaw

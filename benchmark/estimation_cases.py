@@ -15,10 +15,10 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.depth_sensor import DepthNoise
 from soft_estimator.camera.observing import camera_frame
 from soft_estimator.camera.pinhole import PinholeCamera, ring_of_cameras
-from soft_estimator.estimation.field import CarriedField, carry_field
-from soft_estimator.estimation.observation import ObservedFrame
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.robust import RobustLoss
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.geometry.sdf_file import read_sdf
 from soft_estimator.geometry.shapes import Box, Torus, sample

@@ -19,10 +19,10 @@ from estimation_cases import Case, torus, torus_in_view
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.camera.depth_sensor import DepthNoise
-from soft_estimator.estimation.answer import solve
-from soft_estimator.estimation.descent import random_starts
-from soft_estimator.estimation.levenberg_marquardt import fit
-from soft_estimator.estimation.uncertainty import posterior
+from soft_estimator.estimation.fitting.answer import solve
+from soft_estimator.estimation.fitting.descent import random_starts
+from soft_estimator.estimation.fitting.least_squares import fit
+from soft_estimator.estimation.fitting.uncertainty import posterior
 
 E_AND_NU = ["youngs_modulus_pa", "poissons_ratio"]
 TRUTH = np.array([2000.0, 0.3])

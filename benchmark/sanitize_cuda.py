@@ -18,9 +18,10 @@ import cupy
 import numpy as np
 
 from soft_estimator.backends.cuda import cells, kernels, linear, load_cuda_backend
-from soft_estimator.estimation.field import carry_field
-from soft_estimator.estimation.observation import CarriedSurface, ObservedFrame
-from soft_estimator.estimation.observer import build_observer, watch
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.carried_surface import CarriedSurface
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_observer import build_observer, watch
 from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.geometry.shapes import Box, Torus, sample
 from soft_estimator.physics.adjoint import Adjoint

@@ -9,8 +9,10 @@ from scipy.ndimage import maximum_filter, minimum_filter
 
 from soft_estimator.camera.depth_sensor import DepthNoise, incidence_cosine
 from soft_estimator.camera.pinhole import PinholeCamera, depth_image, points_from_depth
-from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import ObservedFrame, onto_surface, point_residuals
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.estimation.residuals.carried_surface import onto_surface
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.physics.body import Body
 
 # A residual cannot be believed below this, even without noise: the arithmetic and the solver's tolerance stand behind

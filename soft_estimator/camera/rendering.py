@@ -11,8 +11,10 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.depth_sensor import DepthNoise
 from soft_estimator.camera.pinhole import Mesh, PinholeCamera, depth_and_mesh_images, points_from_depth
 from soft_estimator.camera.scene_cameras import depth_noise, scene_cameras, times_from_start
-from soft_estimator.estimation.field import CarriedField, carry_field
-from soft_estimator.estimation.observation import ObservedFrame, onto_surface, point_residuals
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.carried_surface import onto_surface
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
 from soft_estimator.scene.motion import displacements

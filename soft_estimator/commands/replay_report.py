@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from soft_estimator.estimation.live import LiveEstimate
+    from soft_estimator.estimation.window.live_estimate import LiveEstimate
     from soft_estimator.live.replay import ReplayResult
     from soft_estimator.scene.scene import Scene
 

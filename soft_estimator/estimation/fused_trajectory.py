@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.device_cache import workshop_for
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE, Corner, Explained, Trajectory
-from soft_estimator.estimation.workshop import workshop_for
 from soft_estimator.physics.fused_tangent import Changes, FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model

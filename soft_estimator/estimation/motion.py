@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from soft_estimator.estimation.observation import ObservedFrame
 from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.trajectory import initial_corner, trajectory_from
 
 

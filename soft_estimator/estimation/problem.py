@@ -8,9 +8,9 @@ import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.field import CarriedField, carry_field
-from soft_estimator.estimation.observation import ObservedFrame
-from soft_estimator.estimation.robust import RobustLoss
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.runs import run_through
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.model import Model

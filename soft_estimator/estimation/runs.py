@@ -12,9 +12,10 @@ import numpy as np
 
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.checkpoints import Checkpoints
-from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import ObservedFrame, Residuals, point_residuals
-from soft_estimator.estimation.workshop import workshop_for
+from soft_estimator.estimation.device_cache import workshop_for
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import Residuals, point_residuals
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
 from soft_estimator.physics.fused import FusedAdjoint, can_fuse
 from soft_estimator.physics.fused_tangent import FusedTangent

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import ObservedFrame, point_residuals
-from soft_estimator.estimation.workshop import workshop_for
+from soft_estimator.estimation.device_cache import workshop_for
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.fused_tangent import Changes
 from soft_estimator.physics.gradient import ParameterGradient

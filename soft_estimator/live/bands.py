@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate
 
 WIDTH = 32
 _SHORT = {"Pa": (1e3, "kPa"), "s": (1e-3, "ms"), "m": (1e-3, "mm")}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 
 # An estimate has converged when its error stays below this part of the parameter's scale.
 CONVERGED = 0.05

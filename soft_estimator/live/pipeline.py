@@ -6,8 +6,8 @@ import numpy as np
 
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.estimation.sliding_window import SlidingWindow
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.setup import build_window, tell_plane
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints

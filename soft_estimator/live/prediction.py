@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.field import carry_field
-from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.estimation.observation import ObservedFrame, point_residuals
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation

@@ -12,9 +12,9 @@ import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.live import Counters, LiveEstimate
-from soft_estimator.estimation.sliding_window import SlidingWindow
 from soft_estimator.estimation.variables import Variables, make_variables
+from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.prediction import foretell

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial import cKDTree
 
-from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE, ObservedFrame
+from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
 from soft_estimator.recordings.point_files import read_point_file
 
 STAMPS = "stamps.csv"

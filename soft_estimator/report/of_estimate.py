@@ -9,8 +9,8 @@ import numpy as np
 import yaml
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.field import carry_field
-from soft_estimator.estimation.observation import point_residuals
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.physics.step import Simulation
 from soft_estimator.pictures.surface_values import equivalent_strain, mean_near
 from soft_estimator.report.content import Moment, Plane, ReportContent, ReportParameter, Series

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from soft_estimator.estimation.live import Counters, LiveEstimate
-from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.pictures.wording import plain_name
 from soft_estimator.report.content import Moment, Plane, ReportContent, ReportParameter, Series
 from soft_estimator.report.of_estimate import moment_of, view_from

@@ -15,10 +15,11 @@ from sensor_msgs.msg import Image, PointCloud2
 from std_msgs.msg import Float64MultiArray
 
 from soft_estimator.camera.scene_cameras import scene_cameras
-from soft_estimator.estimation.field import carry_field
-from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.estimation.observation import ObservedFrame, point_residuals
-from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.live.metrics import ParameterTracks
 from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.recordings.ground_truth import TRUTH_TOPIC, truth_rows

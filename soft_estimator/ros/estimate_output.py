@@ -11,7 +11,7 @@ from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from std_msgs.msg import Float64, Float64MultiArray
 from visualization_msgs.msg import Marker
 
-from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.ros.conversions import header_at
 from soft_estimator.ros.drawings import plane_marker, plane_pose
 from soft_estimator.ros.reports import estimate_message, shown_names, state_message, topic_of

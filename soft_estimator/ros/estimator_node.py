@@ -14,8 +14,8 @@ from sensor_msgs.msg import PointCloud2
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.estimation.sliding_window import SlidingWindow
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.setup import build_window, tell_plane
 from soft_estimator.ros.conversions import object_from_message, seconds_of, stamp_of
 from soft_estimator.ros.drawings import plane_of

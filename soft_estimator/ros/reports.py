@@ -13,8 +13,8 @@ from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from std_msgs.msg import Float64MultiArray, Header, MultiArrayDimension
 
-from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.physics.parameters import Parameters
 
 OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR, DiagnosticStatus.STALE)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.observation import ObservedFrame
 from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.fused import FusedBatch, can_fuse

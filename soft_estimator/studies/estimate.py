@@ -14,15 +14,15 @@ from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.scene_cameras import watched_s
 from soft_estimator.config_estimation import EstimateConfig
-from soft_estimator.estimation.answer import answer_of, is_wide
-from soft_estimator.estimation.cloud_fit import CloudAnswer, fit_clouds
-from soft_estimator.estimation.descent import fit_barzilai_borwein, fit_lbfgs, random_starts
-from soft_estimator.estimation.field import CarriedField, carry_field
-from soft_estimator.estimation.levenberg_marquardt import Fit, LeastSquaresSettings, fit, growing_windows
-from soft_estimator.estimation.observation import point_residuals
+from soft_estimator.estimation.fitting.answer import answer_of, is_wide
+from soft_estimator.estimation.fitting.descent import fit_barzilai_borwein, fit_lbfgs, random_starts
+from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit, growing_windows
+from soft_estimator.estimation.fitting.uncertainty import Posterior
+from soft_estimator.estimation.fitting.whole_clouds import CloudAnswer, fit_clouds
 from soft_estimator.estimation.problem import Evaluation, Problem
-from soft_estimator.estimation.robust import RobustLoss
-from soft_estimator.estimation.uncertainty import Posterior
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError

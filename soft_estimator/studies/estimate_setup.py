@@ -9,8 +9,8 @@ import numpy as np
 from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.observing import camera_frame
 from soft_estimator.camera.scene_cameras import cameras_of, depth_noise, frame_times_s
-from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE
 from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.observed_frames import FrameSet, NoiseOf, SetAside
 from soft_estimator.scene.motion import displacements

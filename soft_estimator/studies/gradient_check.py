@@ -9,10 +9,10 @@ import numpy as np
 from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.scene_cameras import frame_times_s
 from soft_estimator.config import SceneConfig
-from soft_estimator.estimation.field import carry_field
-from soft_estimator.estimation.levenberg_marquardt import normal_equations
+from soft_estimator.estimation.fitting.least_squares import normal_equations
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.robust import RobustLoss
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import applicable_names, guess_of, shown_labels, variables_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from soft_estimator.estimation.live import LiveEstimate
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.pictures.colours import colour_map, residual_colours
 from soft_estimator.pictures.surface_values import equivalent_strain, mean_near
 from soft_estimator.scene.scene import Scene

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from soft_estimator.estimation.field import carry_field
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.runs import FusedRun, PlainRun
 from soft_estimator.estimation.trajectory import Corner, Trajectory
 from soft_estimator.estimation.variables import make_variables

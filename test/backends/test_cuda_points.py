@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from soft_estimator.estimation.field import carry_field
-from soft_estimator.estimation.observation import ObservedFrame, point_residuals
-from soft_estimator.estimation.observer import build_observer, watch
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
+from soft_estimator.estimation.residuals.surface_observer import build_observer, watch
 
 pytestmark = pytest.mark.gpu
 

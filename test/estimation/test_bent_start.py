@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from soft_estimator.estimation.bent_start import UNEVEN, BentStarts, unevenness
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.trajectory import Explained
+from soft_estimator.estimation.window.bent_start import UNEVEN, BentStarts, unevenness
 
 NOISE_M, RADIUS_M, POINTS = 0.0006, 0.05, 400
 

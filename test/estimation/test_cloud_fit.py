@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from estimation_experiments import Experiment
 
-from soft_estimator.estimation import cloud_likelihood
-from soft_estimator.estimation.answer import solve
-from soft_estimator.estimation.cloud_fit import DENSITY_STD
-from soft_estimator.estimation.cloud_likelihood import Cloud
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.fitting.answer import solve
+from soft_estimator.estimation.fitting.whole_clouds import DENSITY_STD
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.surface_samples import spread_samples, thin_out
+from soft_estimator.estimation.residuals import whole_cloud as cloud_likelihood
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_samples import spread_samples, thin_out
+from soft_estimator.estimation.residuals.whole_cloud import Cloud
 from soft_estimator.estimation.variables import make_variables
 
 

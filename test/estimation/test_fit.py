@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from estimation_experiments import Experiment, swinging
 
-from soft_estimator.estimation.descent import fit_barzilai_borwein, fit_from_several_starts, fit_lbfgs, random_starts
-from soft_estimator.estimation.levenberg_marquardt import fit, growing_windows
+from soft_estimator.estimation.fitting.descent import (
+    fit_barzilai_borwein,
+    fit_from_several_starts,
+    fit_lbfgs,
+    random_starts,
+)
+from soft_estimator.estimation.fitting.least_squares import fit, growing_windows
+from soft_estimator.estimation.fitting.uncertainty import posterior
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.uncertainty import posterior
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.physics.integrator import hht_scheme
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from soft_estimator.estimation.field import CarriedField, carry_field
-from soft_estimator.estimation.observation import CarriedSurface, ObservedFrame, onto_surface, point_residuals
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.carried_surface import CarriedSurface, onto_surface
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.shapes import Sphere, Torus, sample
 from soft_estimator.physics.body import Body, build_body

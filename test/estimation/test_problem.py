@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from estimation_experiments import Experiment
 
-from soft_estimator.estimation.observation import ObservedFrame
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.robust import RobustLoss
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.variables import KINDS, make_variables
 
 

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from soft_estimator.camera.observing import surface_frame
-from soft_estimator.estimation.field import CarriedField, carry_field
 from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.variables import KINDS, make_variables
 from soft_estimator.geometry.shapes import Box, Shape, Sphere, Torus, sample
 from soft_estimator.physics.adjoint import Adjoint

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from estimation_experiments import Experiment
 
-from soft_estimator.estimation.levenberg_marquardt import Fit, normal_equations
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.fitting.least_squares import Fit, normal_equations
+from soft_estimator.estimation.fitting.resampling import LEFT_OVER, refine, resample
+from soft_estimator.estimation.fitting.uncertainty import posterior
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.resampling import LEFT_OVER, is_isotropic, refine, resample
-from soft_estimator.estimation.uncertainty import posterior
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, is_isotropic
 from soft_estimator.estimation.variables import make_variables
 
 STD_M = 0.012  # one voxel of a ring 40 mm thick

@@ -9,10 +9,10 @@ import pytest
 
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.arrival import Knowledge, begin_anew
-from soft_estimator.estimation.field import CarriedField, carry_field
-from soft_estimator.estimation.observation import ObservedFrame
-from soft_estimator.estimation.sliding_window import FoundPose, SlidingWindow
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.window.arrival import Knowledge, begin_anew
+from soft_estimator.estimation.window.sliding_window import FoundPose, SlidingWindow
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.contact import ContactLaw

@@ -9,10 +9,12 @@ import pytest
 from tiny_ball import scene_of
 
 from soft_estimator.backends.choose import choose_backend
-from soft_estimator.estimation.field import carry_field
-from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.estimation.observation import ObservedFrame, onto_surface, point_residuals
-from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.carried_surface import onto_surface
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.live.metrics import (
     ParameterTracks,
     SurfaceErrors,

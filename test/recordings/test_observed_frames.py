@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.recordings.observed_frames import read_frames, rising, without_strays, write_frames
 from soft_estimator.recordings.point_files import CompressedPcd, read_point_file
 

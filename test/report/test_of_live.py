@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from soft_estimator.config import SceneConfig
-from soft_estimator.estimation.live import Counters, LiveEstimate
-from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.report import report_html
 from soft_estimator.report.of_live import MOST_MOMENTS, LiveHistory
 from soft_estimator.scene.scene import Scene, build_scene

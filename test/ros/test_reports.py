@@ -13,8 +13,8 @@ pytest.importorskip("rclpy")
 from builtin_interfaces.msg import Time
 from std_msgs.msg import Header
 
-from soft_estimator.estimation.live import LiveEstimate
-from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.ros import reports
 

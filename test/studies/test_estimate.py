@@ -16,7 +16,7 @@ from soft_estimator.camera.depth_sensor import DepthNoise
 from soft_estimator.camera.scene_cameras import depth_noise, frame_times_s
 from soft_estimator.config import SceneConfig, load_scene
 from soft_estimator.config_estimation import PARAMETERS, NoiseConfig, PriorConfig
-from soft_estimator.estimation.field import carry_field
+from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.variables import KINDS
 from soft_estimator.physics.step import Simulation
 from soft_estimator.pictures.surface_values import mean_near

@@ -22,7 +22,7 @@ class CudaBackend:
     stepper = CudaStepper  # whole steps without the host; physics/fused.py uses it
     tangent_stepper = CudaTangent
     guard = CudaGuard
-    observer = points.CudaObserver  # residuals of whole windows; estimation/observer.py uses it
+    observer = points.CudaObserver  # residuals of whole windows; estimation/residuals/surface_observer.py uses it
 
     rotations = staticmethod(loops.rotations)
     rotations_tangent = staticmethod(loops.rotations_tangent)

@@ -1,4 +1,4 @@
-// Observed points against the carried field of a deformed body (estimation/observation.py): located, measured, changed
+// Observed points against the carried field of a deformed body (estimation/residuals/surface_distance.py): located, measured, changed
 // with the nodes and pulled back to them.
 
 // position (frames, nodes, 3) = rest + follow · u (frames, N, 3); follow by rows.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import CarriedSurface, onto_surface
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.estimation.residuals.carried_surface import CarriedSurface, onto_surface
 from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.physics.body import Body
 

@@ -13,14 +13,14 @@ from time import perf_counter
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.arrival import POSE, Knowledge, begin_anew, inverse_of, rigid_correction
-from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import ObservedFrame
+from soft_estimator.estimation.fitting.uncertainty import noise_scale, touches, widening
 from soft_estimator.estimation.problem import Evaluation
-from soft_estimator.estimation.robust import RobustLoss
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.trajectory import Corner, Explained, Trajectory, initial_corner, trajectory_from
-from soft_estimator.estimation.uncertainty import noise_scale, touches, widening
 from soft_estimator.estimation.variables import Variables
+from soft_estimator.estimation.window.arrival import POSE, Knowledge, begin_anew, inverse_of, rigid_correction
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters

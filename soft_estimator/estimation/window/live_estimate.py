@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from soft_estimator.estimation.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.physics.parameters import Parameters
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from soft_estimator.estimation.observation import RAY_CURVATURE_SHARE, ObservedFrame
+from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
 
 LEAST_POINTS = 20  # a frame with fewer says too little of a body
 

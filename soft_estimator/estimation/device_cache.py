@@ -6,9 +6,9 @@ from collections import OrderedDict
 from typing import Any
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.field import CarriedField
-from soft_estimator.estimation.observation import ObservedFrame
-from soft_estimator.estimation.observer import build_observer, watch
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_observer import build_observer, watch
 from soft_estimator.physics.fused import FusedSimulation
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.resampling import Resampling
 from soft_estimator.estimation.problem import Evaluation, Problem
-from soft_estimator.estimation.resampling import Resampling
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural
 
 # A parameter counts as observed when the data alone narrowed it at least this much below its prior.

@@ -1,4 +1,4 @@
-"""The parameters that make wide-noise clouds most likely as a whole (`cloud_likelihood`), and how sure that is."""
+"""The parameters that make wide-noise clouds most likely as a whole (`residuals.whole_cloud`), and how sure that is."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from soft_estimator.estimation.cloud_likelihood import Cloud, CloudTerms
-from soft_estimator.estimation.levenberg_marquardt import Fit, growing_windows
+from soft_estimator.estimation.fitting.least_squares import Fit, growing_windows
+from soft_estimator.estimation.fitting.uncertainty import Posterior, describe, frame_widening, noise_scale, touches
 from soft_estimator.estimation.motion import motion
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.surface_samples import spread_samples
-from soft_estimator.estimation.uncertainty import Posterior, describe, frame_widening, noise_scale, touches
+from soft_estimator.estimation.residuals.surface_samples import spread_samples
+from soft_estimator.estimation.residuals.whole_cloud import Cloud, CloudTerms
 from soft_estimator.physics.solver import SolverError
 
 _SAMPLE_STDS, _SAMPLE_CELLS = 0.5, 1.5  # farthest apart samples may be, in deviations of the noise and in cells

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from soft_estimator.estimation.levenberg_marquardt import Fit, LeastSquaresSettings, fit
+from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.motion import motion
-from soft_estimator.estimation.observation import CarriedSurface, ObservedFrame, onto_surface, point_residuals
 from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.residuals.carried_surface import CarriedSurface, onto_surface
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, is_isotropic
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
 
 # Share of a shift that may be left after it was taken off: the points put back onto the surface keep their sideways
 # noise, and the shift is that at the estimate, not at the truth. A tenth to a third was left on
@@ -34,11 +36,6 @@ class Resampling:
     shift: np.ndarray
     covariance: np.ndarray
     replicates: int
-
-
-def is_isotropic(frame: ObservedFrame) -> bool:
-    """Whether all of a frame's noise is the same in all directions."""
-    return frame.along is None and bool((np.abs(frame.curvature_share - 1) < 1e-3).all())
 
 
 def refine(problem: Problem, found: Fit, *, replicates: int = 6, seed: int = 0) -> tuple[Problem, Fit, Resampling]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.estimation.cloud_fit import fit_clouds
-from soft_estimator.estimation.levenberg_marquardt import Fit, fit
+from soft_estimator.estimation.fitting.least_squares import Fit, fit
+from soft_estimator.estimation.fitting.resampling import refine
+from soft_estimator.estimation.fitting.uncertainty import Posterior, posterior
+from soft_estimator.estimation.fitting.whole_clouds import fit_clouds
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.resampling import is_isotropic, refine
-from soft_estimator.estimation.uncertainty import Posterior, posterior
+from soft_estimator.estimation.residuals.observed_frame import is_isotropic
 
 # In cells. Noise this wide throws points across the field's kinks and around the body's curves; distances then say
 # little, and the cloud is taken as a whole.

@@ -12,16 +12,16 @@ import numpy as np
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.arrival import POSE, Knowledge, inverse_of
-from soft_estimator.estimation.bent_start import BentStarts
-from soft_estimator.estimation.field import CarriedField, carry_field
-from soft_estimator.estimation.incoming import LEAST_POINTS, first_velocity, frame_of, usable_points
-from soft_estimator.estimation.live import Counters, LiveEstimate
-from soft_estimator.estimation.observation import ObservedFrame
-from soft_estimator.estimation.robust import RobustLoss
-from soft_estimator.estimation.uncertainty import describe
+from soft_estimator.estimation.fitting.uncertainty import describe
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.variables import Variables, make_variables
-from soft_estimator.estimation.window_fit import Answer, WindowFit
+from soft_estimator.estimation.window.arrival import POSE, Knowledge, inverse_of
+from soft_estimator.estimation.window.bent_start import BentStarts
+from soft_estimator.estimation.window.incoming import LEAST_POINTS, first_velocity, frame_of, usable_points
+from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
+from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError

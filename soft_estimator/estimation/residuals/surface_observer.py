@@ -8,8 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.field import HALO_CELLS, CarriedField
-from soft_estimator.estimation.observation import _REACH, LEAST_SLOPE, ObservedFrame, line_bias, point_bias
+from soft_estimator.estimation.residuals.carried_field import HALO_CELLS, CarriedField
+from soft_estimator.estimation.residuals.carried_surface import LEAST_SLOPE, REACH_CELLS
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, line_bias, point_bias
 from soft_estimator.physics.body import Body
 
 
@@ -38,7 +39,7 @@ def build_observer(body: Body, field: CarriedField, backend: Backend) -> Any:
             f"{name}_column": matrix.indices,
             f"{name}_share": matrix.data,
         }
-    return backend.observer(arrays, len(vertices), field.spacing_m, HALO_CELLS, LEAST_SLOPE, _REACH)  # type: ignore[attr-defined]
+    return backend.observer(arrays, len(vertices), field.spacing_m, HALO_CELLS, LEAST_SLOPE, REACH_CELLS)  # type: ignore[attr-defined]
 
 
 def watch(observer: Any, frames: list[ObservedFrame]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
-from soft_estimator.estimation.levenberg_marquardt import Fit, LeastSquaresSettings, Progress, fit
+from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, Progress, fit
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.physics.solver import SolverError
 

@@ -1,0 +1,114 @@
+"""The carried field asked about points: how far each is from the deformed surface, and along a line to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from soft_estimator.backends.cpu import CpuBackend
+from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.physics.body import Body
+
+# Below this |∇φ| a point lies in the middle of a thin part, where the nearest side is not defined.
+LEAST_SLOPE = 0.3
+REACH_CELLS = 2.5  # how far from the surface lines are followed: within the halo with a cell to spare on either side
+_LINE_STEPS = 12  # of Newton's method along a ray; three are the rule
+
+
+@dataclass
+class Measured:
+    """Distances of points to the carried surface, as `Backend.surface_distances` gives them.
+
+    Attributes:
+        cell: which holds the point, -1 for none, (n,). nodes: of that cell, (n, 8).
+        value: distance [m], (n,). weights, slopes (n, 8), by_value, by_slope (n, 3): its derivatives; by_value is also
+            its gradient in space.
+    """
+
+    cell: np.ndarray
+    nodes: np.ndarray
+    value: np.ndarray
+    weights: np.ndarray
+    slopes: np.ndarray
+    by_value: np.ndarray
+    by_slope: np.ndarray
+
+    def of(self, rows: np.ndarray) -> Measured:
+        """Of some of the points."""
+        return Measured(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+class CarriedSurface:
+    """The field where a displacement u (N, 3) [m] has carried it, ready to be asked about points."""
+
+    def __init__(self, field: CarriedField, u: np.ndarray, backend: Backend | None = None) -> None:
+        self.field, self.backend = field, backend or CpuBackend()
+        to_device = self.backend.to_device
+        self.position = to_device(np.ascontiguousarray(field.position_m + field.follow @ u))
+        self.grid = [to_device(x) for x in (field.cell_nodes, field.in_body, field.phi_m)]
+
+    def measure(self, points: np.ndarray, bias: np.ndarray) -> Measured:
+        """Distances of points (n, 3) to where φ equals bias (n,) times Δφ."""
+        field, b, n = self.field, self.backend, len(points)
+        cell, local = b.find_cells(b.to_device(points), self.position, *self.grid, field.spacing_m)
+        nodes = field.cell_nodes[np.maximum(b.to_host(cell), 0)]
+        nodal = field.phi_m[nodes] - bias[:, None] * field.laplacian_per_m[nodes]
+        out = [b.xp.zeros(shape) for shape in (n, (n, 8), (n, 8), (n, 3), (n, 3))]
+        b.surface_distances(cell, local, self.position, self.grid[0], b.to_device(nodal), LEAST_SLOPE, *out)
+        return Measured(b.to_host(cell), nodes, *map(b.to_host, out))
+
+    def measure_along(self, points: np.ndarray, along: np.ndarray, bias: np.ndarray, at: Measured) -> None:
+        """Replace what was measured at points by what is measured where their lines along (n, 3) meet the surface.
+
+        value(x - s along) = 0 by Newton's method; then δs = δvalue / (∇value · along), free of the point's own noise.
+        Points farther than REACH_CELLS cells from the surface, and those whose lines graze it, keep what they have.
+        """
+        h = self.field.spacing_m
+        rows = np.nonzero((at.cell >= 0) & (np.abs(at.value) < REACH_CELLS * h))[0]
+        away, there = np.zeros(len(rows)), at.of(rows)
+        for _ in range(_LINE_STEPS):
+            slope = np.einsum("na,na->n", there.by_value, along[rows])
+            on = (there.cell >= 0) & (slope > LEAST_SLOPE) & (np.abs(away) < (REACH_CELLS + 1) * h)
+            rows, away, there, slope = rows[on], away[on], there.of(on), slope[on]
+            if len(rows) == 0:
+                return
+            if np.abs(there.value).max() < 1e-10 * h:
+                break
+            away += np.clip(there.value / slope, -h, h)
+            there = self.measure(points[rows] - away[:, None] * along[rows], bias[rows])
+        slope = np.einsum("na,na->n", there.by_value, along[rows])
+        on = (there.cell >= 0) & (slope > LEAST_SLOPE) & (np.abs(there.value) < 1e-7 * h)
+        rows, there = rows[on], there.of(on)
+        at.nodes[rows], at.weights[rows], at.value[rows] = there.nodes, there.weights, away[on]
+        at.by_value[rows], at.by_slope[rows] = there.by_value / slope[on, None], 0.0
+
+    def spread(self, nodes: np.ndarray, weights: np.ndarray) -> sp.csr_matrix:
+        """Weights of the body's nodes (n, N) from those of the cells' nodes (n, 8)."""
+        starts, shape = np.arange(0, weights.size + 1, 8), (len(weights), len(self.field.phi_m))
+        return sp.csr_matrix((weights.ravel(), nodes.ravel(), starts), shape) @ self.field.follow
+
+
+def onto_surface(
+    body: Body, field: CarriedField, u: np.ndarray, points_m: np.ndarray, rays: np.ndarray | None = None
+) -> np.ndarray:
+    """Move points near the deformed surface onto φ = 0, along rays (n, 3) or, by default, along the field's gradient.
+
+    The triangles of the embedded surface cut its curved cells short; observations made with the model itself must lie
+    on the surface that the residual measures.
+    """
+    points = np.array(points_m, dtype=np.float64)
+    carried = CarriedSurface(field, u)
+    moving = np.arange(len(points))
+    for _ in range(8):
+        at = carried.measure(points[moving], np.zeros(len(moving)))
+        direction = at.by_value if rays is None else rays[moving]
+        along = np.einsum("na,na->n", at.by_value, direction)
+        step = np.where(np.abs(along) > 1e-3, at.value / np.where(along == 0, 1.0, along), 0.0)
+        points[moving] -= np.clip(step, -field.spacing_m, field.spacing_m)[:, None] * direction
+        moving = moving[np.abs(step) > 1e-12 * field.spacing_m]
+        if len(moving) == 0:
+            break
+    return points

@@ -1,0 +1,89 @@
+"""Signed distances of observed points to the model's surface, and their derivatives (METHOD §6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import cKDTree
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.residuals.carried_field import HALO_CELLS, CarriedField
+from soft_estimator.estimation.residuals.carried_surface import CarriedSurface
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, line_bias, point_bias
+from soft_estimator.physics.body import Body
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Signed distances of a frame's points to the model's surface and how they change with the nodes.
+
+    Attributes:
+        value_m: (n,). Outside is positive.
+        parts: (weights (n, N) sparse, direction (n, 3)) pairs: δvalue = -Σ direction · (weights @ δu).
+        far: points beyond the halo, which feel the distance to the nearest surface vertex only, (n,).
+    """
+
+    value_m: np.ndarray
+    parts: tuple[tuple[sp.csr_matrix, np.ndarray], ...]
+    far: np.ndarray
+
+    def change(self, du: np.ndarray) -> np.ndarray:
+        """Change of the residuals (n,) for a change du (N, 3) of the nodes."""
+        return -sum(np.einsum("na,na->n", direction, weights @ du) for weights, direction in self.parts)
+
+    def changes(self, du: np.ndarray) -> np.ndarray:
+        """The same for several changes du (N, 3, B) at once, (n, B)."""
+        flat, total = du.reshape(len(du), -1), 0.0
+        for weights, direction in self.parts:
+            total -= np.einsum("na,nab->nb", direction, (weights @ flat).reshape(len(direction), 3, -1))
+        return total
+
+    def pull_back(self, value_bar: np.ndarray) -> np.ndarray:
+        """Derivative by the nodes (N, 3), given that by the residuals (n,)."""
+        return -sum(weights.T @ (direction * value_bar[:, None]) for weights, direction in self.parts)
+
+
+def point_residuals(
+    body: Body, field: CarriedField, frame: ObservedFrame, u: np.ndarray, backend: Backend | None = None
+) -> Residuals:
+    """Signed distance of every point of a frame to the surface of the body displaced by u (N, 3) [m].
+
+    Near the body that is φ at the point's place in the rest shape over |∇φ| in space: the distance itself, to first
+    order; where the frame says along which ray the noise acts, the distance along that. Over the halo's last cell it
+    goes over smoothly into the distance to the nearest vertex of the deformed surface. The backend (default: the
+    CPU's) runs the loops over the points.
+    """
+    carried = CarriedSurface(field, u, backend)
+    at = carried.measure(frame.points_m, point_bias(frame))
+    found, h, tilt = at.cell >= 0, field.spacing_m, carried.spread(at.nodes, at.slopes)
+    if frame.along is not None:
+        carried.measure_along(frame.points_m, frame.along, line_bias(frame), at)
+    value, near = at.value, carried.spread(at.nodes, at.weights)
+    # Blend: 0 on the body, 1 from the halo's end on.
+    t = np.where(found, np.clip(value / h - (HALO_CELLS - 1), 0.0, 1.0), 1.0)
+    blend, blend_slope = t**2 * (3 - 2 * t), 6 * t * (1 - t) / h
+    if not (blend > 0).any():
+        return Residuals(value, ((near, at.by_value), (tilt, at.by_slope)), ~found)
+    distance, far, away = _nearest_vertex(body, frame.points_m, u, blend > 0)
+    total = (1 - blend) * value + blend * distance
+    share = np.where(found, (1 - blend) + blend_slope * (distance - value), 0.0)[:, None]
+    parts = ((near, share * at.by_value), (tilt, share * at.by_slope), (far, blend[:, None] * away))
+    return Residuals(total, parts, blend >= 1.0)
+
+
+def _nearest_vertex(
+    body: Body, points: np.ndarray, u: np.ndarray, select: np.ndarray
+) -> tuple[np.ndarray, sp.csr_matrix, np.ndarray]:
+    """Distance to the nearest vertex of the deformed surface, its node weights and the unit vector from it."""
+    vertices = body.surface_positions_m(u)
+    n = len(points)
+    distance, away = np.zeros(n), np.zeros((n, 3))
+    chosen = np.nonzero(select)[0]
+    distance[chosen], index = cKDTree(vertices).query(points[chosen])
+    away[chosen] = (points[chosen] - vertices[index]) / np.maximum(distance[chosen], 1e-300)[:, None]
+    s = body.surface
+    rows, columns = np.concatenate([chosen, chosen]), np.concatenate([s.node_a[index], s.node_b[index]])
+    share = np.concatenate([1 - s.weight_b[index], s.weight_b[index]])
+    return distance, sp.csr_matrix((share, (rows, columns)), (n, body.node_count)), away
