@@ -115,7 +115,7 @@ class Listener:
 
     def latency(self, kind: type, topic: str) -> dict[float, float]:
         """Stamp → seconds from the stamp to the arrival, filled as messages come."""
-        from soft_estimator.ros.conversions import seconds_of
+        from soft_estimator.recordings.messages import seconds_of
 
         box = self.late.setdefault(topic, {})
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.recordings.bag_files import Bag, BagMessage, Topic, list_topics
-from soft_estimator.recordings.bags import CLOUD, IMAGE, INFO, TREE, cloud_of, info_topic_of, time_of
+from soft_estimator.recordings.bags import cloud_of, info_topic_of, time_of
 from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC, TruthRow
+from soft_estimator.recordings.messages import CLOUD, IMAGE, INFO, TREE
 from soft_estimator.recordings.transforms import TransformTree
 
 _TRUTH, _MARKER = "diagnostic_msgs/msg/DiagnosticArray", "visualization_msgs/msg/Marker"

@@ -9,14 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from soft_estimator.perception.cloud import Cloud, Intrinsics, cloud_from_depth, cloud_from_points
+from soft_estimator.perception.cloud import Cloud, cloud_from_depth, cloud_from_points
 from soft_estimator.recordings.bag_files import Bag
+from soft_estimator.recordings.messages import CLOUD, IMAGE, INFO, TREE, depth_of, lens_of, points_of, seconds_of
 from soft_estimator.recordings.transforms import TransformTree
-
-CLOUD, IMAGE, INFO = "sensor_msgs/msg/PointCloud2", "sensor_msgs/msg/Image", "sensor_msgs/msg/CameraInfo"
-TREE = "tf2_msgs/msg/TFMessage"
-_DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
-_DEPTH_ENCODINGS = {"16UC1": "u2", "mono16": "u2", "32FC1": "f4"}
 
 
 def read_bag(path: Path, topic: str | None = None, fixed_frame: str | None = None) -> Iterator[tuple[float, Cloud]]:
@@ -100,7 +96,7 @@ def info_topic_of(path: Path, topic: str, types: dict[str, str]) -> str:
 def time_of(message: Any, stamp_ns: int) -> float:
     """A message's stamp [s], or when it was recorded [ns] if it has none."""
     stamp = message.header.stamp
-    return stamp.sec + 1e-9 * stamp.nanosec if stamp.sec or stamp.nanosec else 1e-9 * stamp_ns
+    return seconds_of(stamp) if stamp.sec or stamp.nanosec else 1e-9 * stamp_ns
 
 
 def cloud_of(message: Any, kind: str, info: Any, pose: np.ndarray | None) -> Cloud | None:
@@ -113,44 +109,4 @@ def cloud_of(message: Any, kind: str, info: Any, pose: np.ndarray | None) -> Clo
         return cloud_from_points(points_of(message), pose)
     if info is None:
         return None
-    if message.encoding not in _DEPTH_ENCODINGS:
-        raise ValueError(f"image encoding {message.encoding!r} is no depth; choose a topic with 16UC1 or 32FC1")
-    item = np.dtype(_DEPTH_ENCODINGS[message.encoding]).newbyteorder(">" if message.is_bigendian else "<")
-    rows = np.frombuffer(_bytes(message.data), dtype=np.uint8).reshape(message.height, message.step)
-    image = rows[:, : message.width * item.itemsize].copy().view(item)
-    lens = Intrinsics.from_camera_info(info.width, info.height, info.k, info.distortion_model, info.d)
-    return cloud_from_depth(image.astype(item.newbyteorder("=")), lens, pose)
-
-
-def points_of(message: Any) -> np.ndarray:
-    """Points (n, 3) or, for an organised cloud, (h, w, 3) of a PointCloud2, a view where the layout allows."""
-    fields = {field.name: field for field in message.fields}
-    missing = [axis for axis in "xyz" if axis not in fields]
-    if missing:
-        raise ValueError(f"PointCloud2 lacks field {', '.join(missing)}; it has {', '.join(fields) or 'none'}")
-    if any(fields[axis].datatype not in _DATATYPES for axis in "xyz"):
-        raise ValueError(f"PointCloud2 x, y, z have datatype {fields['x'].datatype}; only 1 to 8 are known")
-    order = ">" if message.is_bigendian else "<"
-    spec: Any = {
-        "names": ["x", "y", "z"],
-        "formats": [order + _DATATYPES[fields[axis].datatype] for axis in "xyz"],
-        "offsets": [fields[axis].offset for axis in "xyz"],
-        "itemsize": message.point_step,
-    }
-    layout = np.dtype(spec)
-    data = np.frombuffer(_bytes(message.data), dtype=np.uint8)
-    if message.row_step < message.width * message.point_step or len(data) < message.height * message.row_step:
-        raise ValueError(
-            f"PointCloud2 of {message.height}x{message.width} points has {len(data)} bytes of data in rows of "
-            f"{message.row_step}; it is cut short"
-        )
-    rows = data[: message.height * message.row_step].reshape(message.height, message.row_step)
-    records = np.ascontiguousarray(rows[:, : message.width * message.point_step]).view(layout)
-    points = np.stack(
-        [records[axis].astype(np.float32 if fields[axis].datatype == 7 else np.float64) for axis in "xyz"], -1
-    )
-    return points if message.height > 1 else points.reshape(-1, 3)
-
-
-def _bytes(data: Any) -> memoryview:
-    return memoryview(np.ascontiguousarray(data)).cast("B") if isinstance(data, np.ndarray) else memoryview(bytes(data))
+    return cloud_from_depth(depth_of(message), lens_of(info), pose)

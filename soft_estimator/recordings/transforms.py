@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from soft_estimator.recordings.messages import seconds_of
+
 MOST_BEYOND_S = 0.1  # so long before the first and after the last transform, that one still counts
 
 
@@ -95,7 +97,7 @@ class TransformTree:
                 link = self.parents[child] = _Link(parent)
             r, t, stamp = entry.transform.rotation, entry.transform.translation, entry.header.stamp
             quaternion = _unit((r.x, r.y, r.z, r.w), f"transform of {child}")
-            link.add(stamp.sec + 1e-9 * stamp.nanosec, np.array([t.x, t.y, t.z]), quaternion, static)
+            link.add(seconds_of(stamp), np.array([t.x, t.y, t.z]), quaternion, static)
 
     def root(self, frame: str) -> str:
         """The frame's farthest ancestor, itself if it has none."""

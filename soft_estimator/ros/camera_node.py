@@ -23,14 +23,8 @@ from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.camera.rendering import watch_scene
 from soft_estimator.camera.scene_cameras import scene_cameras, times_from_start
 from soft_estimator.recordings.ground_truth import truth_rows
-from soft_estimator.ros.conversions import (
-    camera_info_message,
-    depth_message,
-    header_at,
-    message_from_points,
-    seconds_of,
-    stamp_of,
-)
+from soft_estimator.recordings.messages import seconds_of
+from soft_estimator.ros.conversions import camera_info_message, depth_message, header_at, message_from_points, stamp_of
 from soft_estimator.ros.drawings import mesh_marker, pose_of
 from soft_estimator.ros.health import Health
 from soft_estimator.ros.parameters import NodeParameters

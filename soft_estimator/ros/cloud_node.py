@@ -14,13 +14,8 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings
-from soft_estimator.ros.conversions import (
-    cloud_from_depth_message,
-    cloud_from_message,
-    header_at,
-    message_from_points,
-    seconds_of,
-)
+from soft_estimator.recordings.messages import seconds_of
+from soft_estimator.ros.conversions import cloud_from_depth_message, cloud_from_message, header_at, message_from_points
 from soft_estimator.ros.drawings import plane_pose
 from soft_estimator.ros.frames import Frames
 from soft_estimator.ros.health import Health

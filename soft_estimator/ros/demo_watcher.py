@@ -23,9 +23,10 @@ from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.live.metrics import ParameterTracks
 from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.recordings.ground_truth import TRUTH_TOPIC, truth_rows
+from soft_estimator.recordings.messages import depth_of, seconds_of
 from soft_estimator.recordings.record import FIXED_FRAME
 from soft_estimator.report.of_live import LiveHistory
-from soft_estimator.ros.conversions import depth_of, object_from_message, seconds_of
+from soft_estimator.ros.conversions import object_from_message
 from soft_estimator.ros.reports import state_of, values_in
 from soft_estimator.scene.scene import Scene
 

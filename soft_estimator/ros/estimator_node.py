@@ -17,7 +17,8 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.setup import build_window, tell_plane
-from soft_estimator.ros.conversions import object_from_message, seconds_of, stamp_of
+from soft_estimator.recordings.messages import seconds_of
+from soft_estimator.ros.conversions import object_from_message, stamp_of
 from soft_estimator.ros.drawings import plane_of
 from soft_estimator.ros.estimate_output import EstimateOutput
 from soft_estimator.ros.estimator_services import serve

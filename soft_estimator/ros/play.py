@@ -22,7 +22,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 
 from soft_estimator.recordings.bag_files import Bag, Topic, list_topics
-from soft_estimator.recordings.bags import CLOUD, IMAGE
+from soft_estimator.recordings.messages import CLOUD, IMAGE
 
 Say = Callable[[str], None]
 

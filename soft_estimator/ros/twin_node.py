@@ -20,7 +20,8 @@ from soft_estimator.physics.model import State
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
 from soft_estimator.pictures.surface_values import equivalent_strain
-from soft_estimator.ros.conversions import header_at, message_from_points, object_from_message, seconds_of, stamp_of
+from soft_estimator.recordings.messages import seconds_of
+from soft_estimator.ros.conversions import header_at, message_from_points, object_from_message, stamp_of
 from soft_estimator.ros.drawings import heat_colours, mesh_marker, mesh_message
 from soft_estimator.ros.health import Health
 from soft_estimator.ros.parameters import NodeParameters

@@ -15,7 +15,8 @@ from sensor_msgs.msg import PointCloud2
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import Marker
 
-from soft_estimator.ros.conversions import object_from_message, seconds_of
+from soft_estimator.recordings.messages import seconds_of
+from soft_estimator.ros.conversions import object_from_message
 from soft_estimator.ros.drawings import plane_of, vertices_of
 from soft_estimator.ros.reports import values_in
 from soft_estimator.viewer.updates import MeshNow, ParameterNow, Shows, ViewUpdate

@@ -211,7 +211,7 @@ def test_a_bad_message_costs_one_frame(tmp_path: Path) -> None:
         writer.cloud("/camera/points", 3 * 10**9, "camera", GRID)
     first, second, third = frames_of(tmp_path / "bad")
     assert first.cloud is not None and third.cloud is not None
-    assert second.cloud is None and "lacks field y, z" in second.problem
+    assert second.cloud is None and "lacks the field y, z" in second.problem
 
 
 def test_a_frame_without_transform_is_told(short_bag: Path) -> None:

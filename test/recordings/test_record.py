@@ -21,9 +21,9 @@ from soft_estimator.cli import main
 from soft_estimator.live.metrics import distance_to_triangles
 from soft_estimator.recordings.bag_files import Bag, storage_files
 from soft_estimator.recordings.bag_frames import open_camera
-from soft_estimator.recordings.bags import points_of
 from soft_estimator.recordings.frames import pose_matrix
 from soft_estimator.recordings.ground_truth import parameters_from_rows
+from soft_estimator.recordings.messages import points_of
 from soft_estimator.recordings.record import record_scene
 from soft_estimator.scene.scene import Scene
 

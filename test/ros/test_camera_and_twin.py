@@ -24,7 +24,8 @@ from visualization_msgs.msg import Marker
 from soft_estimator.backends import choose_backend
 from soft_estimator.camera.rendering import watch_scene
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
-from soft_estimator.ros.conversions import depth_of, lens_of, points_of, seconds_of, stamp_of
+from soft_estimator.recordings.messages import depth_of, lens_of, points_of, seconds_of
+from soft_estimator.ros.conversions import stamp_of
 from soft_estimator.ros.drawings import vertices_of
 from soft_estimator.ros.reports import state_message, values_in
 from soft_estimator.scene.files import read_scene

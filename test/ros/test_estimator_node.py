@@ -23,7 +23,8 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Float64, Header
 from std_srvs.srv import Trigger
 
-from soft_estimator.ros.conversions import message_from_points, seconds_of, stamp_of
+from soft_estimator.recordings.messages import seconds_of
+from soft_estimator.ros.conversions import message_from_points, stamp_of
 from soft_estimator.ros.drawings import plane_of
 from soft_estimator.ros.reports import OK, WARN, values_in
 from soft_estimator.scene.files import read_scene

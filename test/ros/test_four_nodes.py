@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import Marker
 
-from soft_estimator.ros.conversions import seconds_of
+from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.drawings import vertices_of
 from soft_estimator.ros.graph import GraphOptions, build_graph
 from soft_estimator.ros.reports import STALE, values_in
