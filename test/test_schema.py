@@ -31,7 +31,7 @@ from soft_estimator.schema import (
     vector,
     words,
 )
-from soft_estimator.schema.section import kinds_of
+from soft_estimator.schema.section import LARGEST, SMALLEST, kinds_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ def test_si_text_is_the_number_itself(value: float, unit: str) -> None:
         ({"shape": {"bal": {}}}, "unknown key 'bal' in shape; did you mean 'ball'?"),
         ({"shape": {}}, "shape has {}; it needs exactly one of ball, pile"),
         ({"shape": "ball"}, "shape has 'ball'; it needs exactly one of ball, pile"),
-        ({"shape": {"ball": {}, "pile": {}}}, "shape has the keys ball, pile; it needs exactly one of ball, pile"),
+        ({"shape": {"ball": {}, "pile": {}}}, "shape has the keys 'ball', 'pile'; it needs exactly one of ball, pile"),
         ({"shape": {"ball": None}}, "missing key 'radius_m' in shape.ball; add it: radius [m]"),
         ({"shape": {"pile": {"of": [{"ball": {"radius_m": 0}}]}}}, "shape.pile.of[0].ball.radius_m = 0 must be > 0"),
         ({"limit_s": 0.1}, "limit_s = 0.1 must exceed ratio"),
@@ -233,7 +233,7 @@ paints = st.builds(
 toys = st.builds(
     Toy,
     name=st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"))),
-    stiffness_pa=st.floats(1e-300, 1e300),
+    stiffness_pa=st.floats(SMALLEST, LARGEST),
     ratio=st.floats(0, 0.499),
     place_m=st.tuples(finite, finite, finite),
     limit_s=st.none() | st.floats(0.5, 1e9),
@@ -292,6 +292,15 @@ def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x80")
     with pytest.raises(ConfigError, match="not UTF-8"):
         read_yaml(tmp_path / "binary.yaml")
+
+
+@pytest.mark.parametrize(("value", "part"), [("1e300", "at most 1e+15 in size"), (-1e300, "at most 1e+15 in size"),
+                                             ("1e-300", "at least 1e-15"), (10**400, "must be finite")])  # fmt: skip
+def test_numbers_beyond_this_world_are_one_line(value: object, part: str) -> None:
+    """Squares and cubes of what is allowed stay numbers: (1e15)³ = 1e45 in double, (1e15)² = 1e30 in single."""
+    with pytest.raises(ConfigError, match=r"^stiffness_pa = ") as caught:
+        load(Toy, {"name": "bear", "stiffness_pa": value, "shape": {"ball": {"radius_m": 1}}})
+    assert part in str(caught.value)
 
 
 def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ Python and one read from a file obey the same bounds. The annotation says what a
 """
 
 from soft_estimator.schema.describing import FieldDescription, describe
-from soft_estimator.schema.loading import load, read_yaml, to_plain
+from soft_estimator.schema.loading import load, to_plain
 from soft_estimator.schema.section import (
     ConfigError,
     Section,
@@ -27,6 +27,7 @@ from soft_estimator.schema.section import (
     words,
 )
 from soft_estimator.schema.units import UnitError, parse_quantity, parse_unit
+from soft_estimator.schema.yaml_file import read_yaml
 
 __all__ = [
     "ConfigError",

@@ -1,12 +1,9 @@
-"""Dictionaries and YAML files into sections, and back."""
+"""Dictionaries into sections, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from soft_estimator.schema.section import REQUIRED, ConfigError, Kind, S, Section, join_keys, kinds_of, nearest, shown
 
@@ -23,7 +20,7 @@ def _load(cls: type[S], data: Any, path: str, name: str) -> S:
     kinds = {kind.name: kind for kind in kinds_of(cls)}
     for key in data:
         if key not in kinds:
-            hint = nearest(str(key), list(kinds)) or f"; the keys are {', '.join(kinds)}"
+            hint = nearest(shown(key).strip("'"), list(kinds)) or f"; the keys are {', '.join(kinds)}"
             raise ConfigError(f"unknown key {shown(key)} in {here}{hint}")
     missing = [k for k, kind in kinds.items() if kind.default is REQUIRED and k not in data]
     if missing:
@@ -53,11 +50,11 @@ def _member(kind: Kind, value: Any, path: str) -> Section:
         return _load(kind.classes[0], value, path, path)
     by_tag = {cls.tag: cls for cls in kind.classes}
     if not isinstance(value, Mapping) or len(value) != 1:
-        found = f"the keys {', '.join(map(str, value))}" if isinstance(value, Mapping) and value else shown(value)
+        found = f"the keys {shown(list(value))[1:-1]}" if isinstance(value, Mapping) and value else shown(value)
         raise ConfigError(f"has {found}; it needs exactly one of {', '.join(by_tag)}", path)
     tag, inner = next(iter(value.items()))
     if tag not in by_tag:
-        hint = nearest(str(tag), list(by_tag)) or f"; it is one of {', '.join(by_tag)}"
+        hint = nearest(shown(tag).strip("'"), list(by_tag)) or f"; it is one of {', '.join(by_tag)}"
         raise ConfigError(f"unknown key {shown(tag)} in {path}{hint}")
     # `shape: {sphere: }` with everything left to the defaults is a mapping too.
     return _load(by_tag[tag], {} if inner is None else inner, join_keys(path, tag), path)
@@ -81,38 +78,3 @@ def to_plain(section: Section) -> dict[str, Any]:
 
 def _plain_member(kind: Kind, value: Section) -> dict[str, Any]:
     return {value.tag: to_plain(value)} if kind.tagged else to_plain(value)
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, where YAML would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[Any, int] = {}
-        for key_node, _ in node.value:
-            key, line = key_node.value, key_node.start_mark.line + 1
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise ConfigError(f"has a key on line {line} that is not a single word")
-            if key in seen:
-                raise ConfigError(f"has the key '{key}' twice, on lines {seen[key]} and {line}; keep one")
-            seen[key] = line
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path | str) -> Any:
-    """Read one YAML file strictly; every failure is a ConfigError that names the file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}); give the path of a YAML file", str(path)) from None
-    except UnicodeDecodeError:
-        raise ConfigError("is not UTF-8 text; give a YAML file", str(path)) from None
-    try:
-        return yaml.load(text, Loader=_StrictLoader)
-    except ConfigError as error:
-        raise ConfigError(error.problem, str(path)) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" on line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"is not valid YAML{where}: {getattr(error, 'problem', error)}", str(path)) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"is not valid YAML: {error}", str(path)) from None

@@ -8,13 +8,16 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from soft_estimator.schema.units import UnitError, parse_quantity
 
 REQUIRED = dataclasses.MISSING
+# Beyond these no quantity of a scene makes sense, and squares and cubes of them, in single precision too, leave what
+# floating-point numbers can hold.
+LARGEST, SMALLEST = 1e15, 1e-15
 
 
 class ConfigError(ValueError):
@@ -250,6 +253,10 @@ def _number(rule: Rule, value: Any, key: str) -> float:
             number = math.inf
     if not math.isfinite(number):
         raise ConfigError(f"= {shown(value)} must be finite", key)
+    if abs(number) > LARGEST:
+        raise ConfigError(f"= {shown(value)} must be at most {LARGEST:g} in size; check its unit", key)
+    if rule.low == 0 and rule.low_open and 0 < number < SMALLEST:
+        raise ConfigError(f"= {shown(value)} must be at least {SMALLEST:g}; check its unit", key)
     if not rule.allows(number):
         advice = f"; {rule.advice}" if rule.advice else ""
         raise ConfigError(f"= {shown(value)} must be {rule.bounds()}{_of_unit(rule)}{advice}", key)
@@ -271,7 +278,37 @@ def join_keys(path: str, key: str) -> str:
     return f"{path}.{key}" if path and key else path or key
 
 
-def shown(value: Any) -> str:
-    """A value as it appears in a message: on one line and not too long."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def shown(value: Any, most: int = 60) -> str:
+    """A value as it appears in a message: on one line and not too long.
+
+    Cut while it is written: a small file whose lists name each other many times over has no end of text.
+    """
+    text = ""
+    for piece in _pieces(value, most):
+        text += piece
+        if len(text) > most:
+            return text[: most - 3] + "..."
+    return text
+
+
+def _pieces(value: Any, most: int) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield "{"
+        for i, (key, item) in enumerate(value.items()):
+            yield ", " if i else ""
+            yield from _pieces(key, most)
+            yield ": "
+            yield from _pieces(item, most)
+        yield "}"
+    elif isinstance(value, list | tuple):
+        yield "[" if isinstance(value, list) else "("
+        for i, item in enumerate(value):
+            yield ", " if i else ""
+            yield from _pieces(item, most)
+        yield "]" if isinstance(value, list) else ",)" if len(value) == 1 else ")"
+    elif isinstance(value, str | bytes):
+        yield repr(value[: most + 1])
+    elif isinstance(value, int) and value.bit_length() > 4 * most:
+        yield f"a whole number of {value.bit_length()} bits"  # Python refuses to write out very long ones
+    else:
+        yield repr(value)
