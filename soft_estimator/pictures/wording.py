@@ -36,13 +36,13 @@ def plain_name(name: str) -> str:
     if base not in NAMES:
         return name[:1].upper() + name[1:].replace("_", " ")
     index = rest.rstrip("]")
-    if not index:
-        return NAMES[base]
+    if not index.isdecimal():
+        return f"{NAMES[base]} {index}".strip()
     if base == "plane_normal":
-        return f"Tilt {int(index) + 1} of the plane, from the guess"
+        return f"Tilt {int(index[:9]) + 1} of the plane, from the guess"
     if base == "youngs_modulus_pa":
         return f"{NAMES[base]}, region {index}"
-    return f"{NAMES[base]}, {'xyz'[int(index)]}"
+    return f"{NAMES[base]}, {'xyz'[int(index)] if index in '012' else index}"
 
 
 def choose_unit(unit: str, values: Iterable[float]) -> tuple[float, str]:

@@ -19,7 +19,8 @@ from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import object_from_message
 from soft_estimator.ros.drawings import plane_of, vertices_of
 from soft_estimator.ros.reports import values_in
-from soft_estimator.viewer.updates import MeshNow, ParameterNow, Shows, ViewUpdate
+from soft_estimator.viewer.twin import SharedCorners
+from soft_estimator.viewer.updates import ParameterNow, Shows, ViewUpdate
 
 WINDOW = "window"  # the status of `estimate` that speaks of the whole
 
@@ -32,7 +33,7 @@ class TopicSource:
         self._viewer: Shows | None = None
         self._start_s: float | None = None
         self._truth: dict[str, float] = {}
-        self._corners: tuple[int, np.ndarray, np.ndarray] | None = None
+        self._corners = SharedCorners()
         self._reset: rclpy.client.Client | None = None
 
     def reset(self) -> str:
@@ -93,19 +94,18 @@ class TopicSource:
         self._show(ViewUpdate(self._since(message), points_m=points))
 
     def _on_mesh(self, message: Marker) -> None:
-        corners = vertices_of(message)
-        if not len(corners):
+        if message.type != Marker.TRIANGLE_LIST or not message.points:
             return
-        if self._corners is None or self._corners[0] != len(corners):
-            # Corners of one vertex are equal; which ones are does not change while the body moves.
-            _, first, faces = np.unique(corners, axis=0, return_index=True, return_inverse=True)
-            self._corners = len(corners), first, faces.reshape(-1, 3)
-        _, first, faces = self._corners
+        corners, plain = vertices_of(message), message.color
         tones = np.array([(c.r, c.g, c.b) for c in message.colors]).reshape(-1, 3)
         if len(tones) != len(corners):
-            tones = np.tile([message.color.r, message.color.g, message.color.b], (len(corners), 1))
-        colours = {"as the twin node says": tones[first]}
-        self._show(ViewUpdate(self._since(message), mesh=MeshNow(corners[first], faces, colours)))
+            tones = np.array([[plain.r, plain.g, plain.b]])
+        try:
+            mesh = self._corners.mesh(corners, tones, "as the twin node says")
+        except ValueError as error:
+            self._show(ViewUpdate(self._since(message), line=str(error)))
+            return
+        self._show(ViewUpdate(self._since(message), mesh=mesh))
 
     def _on_plane(self, message: PoseStamped) -> None:
         try:

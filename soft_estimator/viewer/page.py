@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from soft_estimator.viewer.markdown import as_text
 from soft_estimator.viewer.plots import ParameterPlot
 from soft_estimator.viewer.twin import TwinDrawing, mesh_glb
 from soft_estimator.viewer.updates import MeshNow, ParameterNow, ViewUpdate
 
 DRAW_EVERY_S = 0.1
 MOST_POINTS = 20_000
+MOST_PLOTS = 40
 POINT_COLOUR, PLANE_COLOUR = (40, 48, 60), (150, 165, 185)
 _STATES = {"tracking": "● tracking", "starting": "○ starting", "lost": "**✕ object lost**", "ended": "■ ended"}
 
@@ -114,8 +116,8 @@ class Viewer:
                             show_share_button=False, brand_color=(31, 143, 148))  # fmt: skip
         if hasattr(gui, "main_panel"):
             gui.main_panel.dock_right()
-        self._head = gui.add_markdown(f"### {title}\nwaiting for the first frame …")
-        self._title = title
+        self._title = as_text(title)
+        self._head = gui.add_markdown(f"### {self._title}\nwaiting for the first frame …")
         self._pause = gui.add_button("Pause", hint="stand still; again to go on")
         self._pause.on_click(lambda _: self._toggle_pause())
         reset = gui.add_button("Reset", hint="forget everything and start from the first guesses")
@@ -132,12 +134,13 @@ class Viewer:
         with self._lock:
             self.paused = not self.paused
         self._pause.label = "Go on" if self.paused else "Pause"
-        self._said.content = self._on_pause(self.paused) if self._on_pause else "paused" if self.paused else ""
+        said = self._on_pause(self.paused) if self._on_pause else "paused" if self.paused else ""
+        self._said.content = as_text(said)
 
     def _reset(self) -> None:
         self.resets += 1
         self.clear()
-        self._said.content = self._on_reset() if self._on_reset else "started anew"
+        self._said.content = as_text(self._on_reset() if self._on_reset else "started anew")
 
     def _apply_boxes(self) -> None:
         self._points.visible = self._boxes["points"].value
@@ -155,9 +158,15 @@ class Viewer:
                     if self._their_points is not None:
                         self._draw_points(self._their_points)
                 if news:
-                    self._draw(news)
+                    self._draw_or_say_why_not(news)
             # A browser is told no more than half of the time, so that estimating goes on beside it.
             self._closed.wait(monotonic() - begun)
+
+    def _draw_or_say_why_not(self, news: dict[str, Any]) -> None:
+        try:
+            self._draw(news)
+        except Exception as error:  # what came cannot be drawn; what comes next may
+            self._head.content = f"### {self._title}\nnot drawn: {as_text(str(error) or type(error).__name__)}"
 
     def _draw(self, news: dict[str, Any]) -> None:
         if news.get("clear"):
@@ -176,8 +185,8 @@ class Viewer:
             plot.draw()
         if "time_s" in news:
             self._status, self._line = news.get("status", self._status), news.get("line", self._line)
-            status = _STATES.get(self._status, self._status)
-            self._head.content = f"### {self._title}\n{status} at {news['time_s']:.2f} s  \n{self._line}"
+            status = _STATES.get(self._status) or as_text(self._status)
+            self._head.content = f"### {self._title}\n{status} at {news['time_s']:.2f} s  \n{as_text(self._line)}"
 
     def _draw_points(self, points_m: np.ndarray) -> None:
         points = np.asarray(points_m, dtype=np.float32)
@@ -228,6 +237,8 @@ class Viewer:
     def _plot(self, time_s: float, parameters: Sequence[ParameterNow]) -> None:
         for parameter in parameters:
             if parameter.name not in self._plots:
+                if len(self._plots) >= MOST_PLOTS:
+                    continue  # a chart takes the browser milliseconds; no scene has as many parameters
                 with self._folder:
                     self._plots[parameter.name] = ParameterPlot(self._server.gui, time_s, parameter)
             self._plots[parameter.name].add(time_s, parameter)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.pictures.wording import choose_unit, plain_name, rounded, with_deviation
+from soft_estimator.viewer.markdown import as_text
 from soft_estimator.viewer.updates import ParameterNow
 
 MOST_SAMPLES = 1500
@@ -58,9 +59,10 @@ class ParameterPlot:
         value, std = with_deviation(now.value / f, (now.high - now.low) / f / 3.92)  # as many digits as are known
         places = len(std.partition(".")[2])
         low, high = (f"{x / f:.{places}f}".replace("-", "−") for x in (now.low, now.high))
-        unseen = "" if now.observable else f"<br>_not observable: {now.reason or 'the data do not depend on it'}_"
-        value = f"{value} {self._unit}".strip()
-        self._text.content = f"**{plain_name(self.name)}** {value}{truth}<br>95 %: {low} … {high}{unseen}"
+        reason = as_text(now.reason or "the data do not depend on it")
+        unseen = "" if now.observable else f"<br>_not observable: {reason}_"
+        value = f"{value} {as_text(self._unit)}".strip()
+        self._text.content = f"**{as_text(plain_name(self.name))}** {value}{truth}<br>95 %: {low} … {high}{unseen}"
         data = self._data()
         self._chart.data = data
         if self._new_range(data):

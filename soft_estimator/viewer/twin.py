@@ -43,6 +43,29 @@ class TwinDrawing:
             self._nodes[-1].visible = visible
 
 
+class SharedCorners:
+    """Triangles that come corner by corner, as a Marker has them, put together to a mesh.
+
+    Corners of one vertex are equal; which ones are does not change while the body moves, so it is looked for once.
+    """
+
+    def __init__(self) -> None:
+        self._count, self._first, self._faces = -1, np.zeros(0, np.int64), np.zeros((0, 3), np.int64)
+
+    def mesh(self, corners_m: np.ndarray, tones: np.ndarray, name: str) -> MeshNow:
+        """The mesh of corners (3 F, 3) [m] with tones (3 F, 3), or one tone (1, 3), in 0..1 under a name."""
+        count = len(corners_m)
+        if count == 0 or count % 3:
+            raise ValueError(f"a mesh of {count} corners cannot be drawn; a list of triangles has three for each")
+        if not np.isfinite(corners_m).all():
+            raise ValueError("a mesh with NaN or infinite corners cannot be drawn; is the twin still finite?")
+        if count != self._count:
+            _, first, faces = np.unique(corners_m, axis=0, return_index=True, return_inverse=True)
+            self._count, self._first, self._faces = count, first, faces.reshape(-1, 3)
+        every = np.nan_to_num(tones[self._first] if len(tones) == count else np.tile(tones, (len(self._first), 1)))
+        return MeshNow(corners_m[self._first], self._faces, {name: every})
+
+
 def mesh_glb(mesh: MeshNow, colours: np.ndarray | None) -> bytes:
     """The mesh with vertex colours (V, 3) in 0..1 as binary glTF, which carries them smoothly shaded."""
     body = trimesh.Trimesh(np.asarray(mesh.vertices_m, dtype=np.float64), mesh.faces, process=False)
