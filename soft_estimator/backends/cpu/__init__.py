@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # Waiting threads sleep instead of spinning: a robot's cores are shared with its camera driver and other nodes, and a
-# spinning
-# wait makes the solver ten times slower there. Must be set before Numba starts its threads.
+# spinning wait makes the solver ten times slower there. Must be set before Numba starts its threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numba
@@ -22,13 +21,12 @@ from soft_estimator.backends.cpu import contact, elasticity, elasticity_many, li
 _ONE_THREAD_BELOW = 3000
 
 
-def _with_fitting_threads(solver: Callable[..., tuple], system: tuple) -> tuple:
-    if len(system[3]) >= _ONE_THREAD_BELOW:
-        return solver(*system)
+@contextmanager
+def _fitting_threads(rows: int) -> Iterator[None]:
     before = numba.get_num_threads()
-    numba.set_num_threads(1)
+    numba.set_num_threads(before if rows >= _ONE_THREAD_BELOW else 1)
     try:
-        return solver(*system)
+        yield
     finally:
         numba.set_num_threads(before)
 
@@ -65,12 +63,34 @@ class CpuBackend:
     surface_distances = staticmethod(points.surface_distances)
 
     @staticmethod
-    def conjugate_gradient(*system: Any) -> tuple[int, float, int]:
-        return _with_fitting_threads(linear.conjugate_gradient, system)
+    def conjugate_gradient(
+        row_start: np.ndarray,
+        column: np.ndarray,
+        blocks: np.ndarray,
+        inverse: np.ndarray,
+        b: np.ndarray,
+        x: np.ndarray,
+        free: np.ndarray,
+        tolerance: float,
+        limit: int,
+    ) -> tuple[int, float, int]:
+        with _fitting_threads(len(free)):
+            return linear.conjugate_gradient(row_start, column, blocks, inverse, b, x, free, tolerance, limit)
 
     @staticmethod
-    def conjugate_gradient_many(*system: Any) -> tuple[int, float, int]:
-        return _with_fitting_threads(linear_many.conjugate_gradient_many, system)
+    def conjugate_gradient_many(
+        row_start: np.ndarray,
+        column: np.ndarray,
+        blocks: np.ndarray,
+        inverse: np.ndarray,
+        b: np.ndarray,
+        x: np.ndarray,
+        free: np.ndarray,
+        tolerance: float,
+        limit: int,
+    ) -> tuple[int, float, int]:
+        with _fitting_threads(len(free)):
+            return linear_many.conjugate_gradient_many(row_start, column, blocks, inverse, b, x, free, tolerance, limit)
 
     @staticmethod
     def to_device(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> np.ndarray:

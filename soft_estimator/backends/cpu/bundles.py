@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from soft_estimator.backends.cpu.compiled import njit
 
 _FEW = 32  # up to here insertion is the fastest; its cost grows with the square of the number
 
 
 @njit(cache=True)
-def _sort_by_depth(order, begin, end, place):
+def _sort_by_depth(order: np.ndarray, begin: int, end: int, place: np.ndarray) -> None:
     """Sort order[begin:end] by depth; points of equal depth keep their order."""
     if end - begin > _FEW:
         mine = order[begin:end].copy()
@@ -25,7 +26,9 @@ def _sort_by_depth(order, begin, end, place):
 
 
 @njit(cache=True)
-def bundle_means(place, std, low, width, columns, rows, gap):
+def bundle_means(
+    place: np.ndarray, std: np.ndarray, low: np.ndarray, width: float, columns: int, rows: int, gap: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean place, mean std and number of points of every surface in every bundle.
 
     Surfaces of a bundle lie farther apart in depth than gap · std. One seen so obliquely that it runs as deep itself

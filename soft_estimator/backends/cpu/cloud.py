@@ -10,7 +10,8 @@ cores at the same time: measured under such load, waiting at the joins of parall
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from soft_estimator.backends.cpu.compiled import njit
 
 
 @njit(cache=True)

@@ -7,9 +7,9 @@ the input. Union-find with path halving, the lower root winning, runs serially: 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
 from soft_estimator.backends.cpu.cloud import _depth, _hash
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 
 @njit(cache=True)

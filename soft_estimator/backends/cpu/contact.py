@@ -8,11 +8,12 @@ a fixed order, so results do not depend on the number of threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 
 @njit(cache=True)
-def softplus_and_slope(a, x):
+def softplus_and_slope(a: float, x: float) -> tuple[float, float]:
     """-softmin_a(x, 0) = log(1 + exp(-a x))/a and σ = 1/(1 + exp(a x)), both safe for any a x."""
     t = a * x
     e = np.exp(-abs(t))
@@ -22,7 +23,18 @@ def softplus_and_slope(a, x):
 
 
 @njit(parallel=True, cache=True)
-def contact_points(position, u, nodes, weight, normal, offset, sharpness, distance, depth, slope):
+def contact_points(
+    position: np.ndarray,
+    u: np.ndarray,
+    nodes: np.ndarray,
+    weight: np.ndarray,
+    normal: np.ndarray,
+    offset: float,
+    sharpness: float,
+    distance: np.ndarray,
+    depth: np.ndarray,
+    slope: np.ndarray,
+) -> None:
     """Distance δ to the plane [m], smooth depth -softmin_a(δ, 0) [m] and slope σ of every contact point, each (P,).
 
     position, u: rest position and displacement of the nodes [m], (N, 3). nodes, weight: of each point, (P, 8).
@@ -40,7 +52,7 @@ def contact_points(position, u, nodes, weight, normal, offset, sharpness, distan
 
 
 @njit(parallel=True, cache=True)
-def at_points(nodal, nodes, weight, out):
+def at_points(nodal: np.ndarray, nodes: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """Nodal values (N, 3) at the contact points, out (P, 3)."""
     for t in prange(nodes.shape[0]):
         for k in range(3):
@@ -51,7 +63,14 @@ def at_points(nodal, nodes, weight, out):
 
 
 @njit(parallel=True, cache=True)
-def spread_along(normal, value, node_cells, point_start, weight, out):
+def spread_along(
+    normal: np.ndarray,
+    value: np.ndarray,
+    node_cells: np.ndarray,
+    point_start: np.ndarray,
+    weight: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """out_i += n Σ over the points in the cells around node i of (their weight of node i) · value; value (P,)."""
     for i in prange(out.shape[0]):
         total = 0.0
@@ -66,7 +85,7 @@ def spread_along(normal, value, node_cells, point_start, weight, out):
 
 
 @njit(parallel=True, cache=True)
-def columns_at_points(nodal, nodes, weight, out):
+def columns_at_points(nodal: np.ndarray, nodes: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """Several nodal numbers (N, B) at the contact points, out (P, B)."""
     for t in prange(nodes.shape[0]):
         for j in range(out.shape[1]):
@@ -78,7 +97,9 @@ def columns_at_points(nodal, nodes, weight, out):
 
 
 @njit(parallel=True, cache=True)
-def spread_columns(value, node_cells, point_start, weight, out):
+def spread_columns(
+    value: np.ndarray, node_cells: np.ndarray, point_start: np.ndarray, weight: np.ndarray, out: np.ndarray
+) -> None:
     """out (N, B) += the points' values (P, B), shared between the nodes of each point's cell."""
     for i in prange(out.shape[0]):
         for p in range(8):
@@ -91,7 +112,15 @@ def spread_columns(value, node_cells, point_start, weight, out):
 
 
 @njit(parallel=True, cache=True)
-def add_contact_blocks(normal, value, node_cells, point_start, weight, slot, blocks):
+def add_contact_blocks(
+    normal: np.ndarray,
+    value: np.ndarray,
+    node_cells: np.ndarray,
+    point_start: np.ndarray,
+    weight: np.ndarray,
+    slot: np.ndarray,
+    blocks: np.ndarray,
+) -> None:
     """Add value · weight_p weight_q n nᵀ to the blocks of every two corners p, q of each point's cell; value (P,)."""
     for i in prange(slot.shape[0]):
         for p in range(8):

@@ -9,7 +9,8 @@ is taken linear, clipped at zero and integrated exactly. All lengths here are in
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 # Degree-6 rule of 24 points on a tetrahedron (Keast 1986), barycentric, weights positive and points inside; exact for
 # x²y²z², the highest of the products N_p N_q.
@@ -57,14 +58,16 @@ _FACE_CORNERS = np.array(
 
 
 @njit(cache=True)
-def _trilinear(corner, x, y, z):
+def _trilinear(corner: np.ndarray, x: float, y: float, z: float) -> float:
     lower = (corner[0] * (1 - z) + corner[1] * z) * (1 - y) + (corner[2] * (1 - z) + corner[3] * z) * y
     upper = (corner[4] * (1 - z) + corner[5] * z) * (1 - y) + (corner[6] * (1 - z) + corner[7] * z) * y
     return lower * (1 - x) + upper * x
 
 
 @njit(cache=True)
-def _add_volume(p0, p1, p2, p3, sign, moments):
+def _add_volume(
+    p0: np.ndarray, p1: np.ndarray, p2: np.ndarray, p3: np.ndarray, sign: float, moments: np.ndarray
+) -> None:
     """Add sign · ∫ xᵃ yᵇ zᶜ over one tetrahedron, exponents 0-2, to moments[9a + 3b + c]."""
     e1, e2, e3 = p1 - p0, p2 - p0, p3 - p0
     volume = (
@@ -95,7 +98,7 @@ def _add_volume(p0, p1, p2, p3, sign, moments):
 
 
 @njit(cache=True)
-def _add_box(low, step, moments):
+def _add_box(low: np.ndarray, step: float, moments: np.ndarray) -> None:
     """Add ∫ xᵃ yᵇ zᶜ over a box of edge `step`, exponents 0-2, to moments[9a + 3b + c]."""
     power = np.empty((3, 3))
     for axis in range(3):
@@ -110,7 +113,7 @@ def _add_box(low, step, moments):
 
 
 @njit(cache=True)
-def _shape_functions(x, y, z, value, gradient):
+def _shape_functions(x: float, y: float, z: float, value: np.ndarray, gradient: np.ndarray) -> None:
     """Trilinear N_i and ∇N_i at a point of the unit cell."""
     for i in range(8):
         fx, dx = (x, 1.0) if i & 4 else (1.0 - x, -1.0)
@@ -121,7 +124,9 @@ def _shape_functions(x, y, z, value, gradient):
 
 
 @njit(cache=True)
-def _triangle_area_and_normal(p0, p1, p2, outward):
+def _triangle_area_and_normal(
+    p0: np.ndarray, p1: np.ndarray, p2: np.ndarray, outward: np.ndarray
+) -> tuple[float, float, float, float]:
     """Area and unit normal on the side of `outward`; area 0 for a degenerate triangle."""
     a, b = p1 - p0, p2 - p0
     nx, ny, nz = a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
@@ -135,7 +140,16 @@ def _triangle_area_and_normal(p0, p1, p2, outward):
 
 
 @njit(cache=True)
-def _add_surface(p0, p1, p2, outward, surface, value, gradient, triangles):
+def _add_surface(
+    p0: np.ndarray,
+    p1: np.ndarray,
+    p2: np.ndarray,
+    outward: np.ndarray,
+    surface: np.ndarray,
+    value: np.ndarray,
+    gradient: np.ndarray,
+    triangles: np.ndarray,
+) -> None:
     """Add one triangle: surface[i] += (∫N_i, ∫N_i n); triangles, where not empty, lists it in its next free row.
 
     A row of triangles is p0, p1, p2, normal; triangles[-1, 0] counts the rows in use.
@@ -162,12 +176,20 @@ def _add_surface(p0, p1, p2, outward, surface, value, gradient, triangles):
 
 
 @njit(cache=True)
-def _cut(p, q, dp, dq):
+def _cut(p: np.ndarray, q: np.ndarray, dp: float, dq: float) -> np.ndarray:
     return p + (dp / (dp - dq)) * (q - p)
 
 
 @njit(cache=True)
-def _add_tetrahedron(p, d, moments, surface, value, gradient, triangles):
+def _add_tetrahedron(
+    p: np.ndarray,
+    d: np.ndarray,
+    moments: np.ndarray,
+    surface: np.ndarray,
+    value: np.ndarray,
+    gradient: np.ndarray,
+    triangles: np.ndarray,
+) -> None:
     """Clip one tetrahedron (corners p, values d of φ) at φ = 0 and add its inside and its piece of surface."""
     inside, outside = np.empty(4, np.int64), np.empty(4, np.int64)
     n_in = n_out = 0
@@ -206,7 +228,9 @@ def _add_tetrahedron(p, d, moments, surface, value, gradient, triangles):
 
 
 @njit(cache=True)
-def _integrate_cell(corner, subdivision, moments, surface, triangles):
+def _integrate_cell(
+    corner: np.ndarray, subdivision: int, moments: np.ndarray, surface: np.ndarray, triangles: np.ndarray
+) -> None:
     step = 1.0 / subdivision
     value, gradient = np.empty(8), np.empty((8, 3))
     at, phi = np.empty((8, 3)), np.empty(8)
@@ -237,7 +261,7 @@ def _integrate_cell(corner, subdivision, moments, surface, triangles):
 
 
 @njit(parallel=True, cache=True)
-def integrate_cut_cells(corner_phi, subdivision):
+def integrate_cut_cells(corner_phi: np.ndarray, subdivision: int) -> tuple[np.ndarray, np.ndarray]:
     """Moments and surface integrals of many cells.
 
     Args:
@@ -256,7 +280,7 @@ def integrate_cut_cells(corner_phi, subdivision):
 
 
 @njit(cache=True)
-def surface_triangles(corner_phi, subdivision):
+def surface_triangles(corner_phi: np.ndarray, subdivision: int) -> tuple[np.ndarray, np.ndarray]:
     """The pieces of surface in each cell.
 
     Returns:
@@ -277,7 +301,7 @@ def surface_triangles(corner_phi, subdivision):
 
 
 @njit(cache=True)
-def integrate_boundary_products(triangles, cell, count):
+def integrate_boundary_products(triangles: np.ndarray, cell: np.ndarray, count: int) -> np.ndarray:
     """Surface integrals of products for Nitsche's method over given triangles, in cell units.
 
     Returns:

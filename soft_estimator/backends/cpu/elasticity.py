@@ -9,13 +9,14 @@ depend on the number of threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 _FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
 
 
 @njit(cache=True, fastmath=_FAST)
-def _add_cell_product(table_row, w, by_lame, by_shear):
+def _add_cell_product(table_row: np.ndarray, w: np.ndarray, by_lame: np.ndarray, by_shear: np.ndarray) -> None:
     """by_lame += G w and by_shear += (Gᵀ + tr G) w over all corner pairs of one cell; w and both results (8, 3)."""
     k = 0
     for p in range(8):
@@ -37,7 +38,9 @@ def _add_cell_product(table_row, w, by_lame, by_shear):
 
 
 @njit(cache=True, fastmath=_FAST)
-def _corner_vectors(nodes, u, z, share, spacing, y):
+def _corner_vectors(
+    nodes: np.ndarray, u: np.ndarray, z: np.ndarray, share: float, spacing: float, y: np.ndarray
+) -> None:
     """y_p = share (x_p + u_p) + z_p relative to corner 0, which the element ignores and float32 needs."""
     n0 = nodes[0]
     for p in range(8):
@@ -53,7 +56,7 @@ def _corner_vectors(nodes, u, z, share, spacing, y):
 
 
 @njit(cache=True, fastmath=_FAST)
-def _turn_back(r, y, share, spacing, w):
+def _turn_back(r: np.ndarray, y: np.ndarray, share: float, spacing: float, w: np.ndarray) -> None:
     """w_p = Rᵀ y_p - share x_p."""
     for p in range(8):
         for a in range(3):
@@ -67,7 +70,20 @@ def _turn_back(r, y, share, spacing, w):
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def cell_forces(u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu, spacing, out):
+def cell_forces(
+    u: np.ndarray,
+    z: np.ndarray,
+    share: float,
+    r: np.ndarray,
+    cell_nodes: np.ndarray,
+    gradient_index: np.ndarray,
+    table: np.ndarray,
+    young: np.ndarray,
+    lam: float,
+    mu: float,
+    spacing: float,
+    out: np.ndarray,
+) -> None:
     """Corner forces R K̂ (Rᵀ(share (x+u) + z) - share x) of every cell.
 
     share = 1, z = 0 gives the elastic force, share = 0 the product K z.
@@ -91,7 +107,19 @@ def cell_forces(u, z, share, r, cell_nodes, gradient_index, table, young, lam, m
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def cell_energies(u, zero, r, cell_nodes, gradient_index, table, young, lam, mu, spacing, out):
+def cell_energies(
+    u: np.ndarray,
+    zero: np.ndarray,
+    r: np.ndarray,
+    cell_nodes: np.ndarray,
+    gradient_index: np.ndarray,
+    table: np.ndarray,
+    young: np.ndarray,
+    lam: float,
+    mu: float,
+    spacing: float,
+    out: np.ndarray,
+) -> None:
     """Elastic energy ½ wᵀ K̂ w of every cell [J], w = Rᵀ(x+u) - x; zero is a nodal vector of zeros; out (C,)."""
     for c in prange(cell_nodes.shape[0]):
         y, w = np.empty((8, 3)), np.empty((8, 3))
@@ -107,7 +135,7 @@ def cell_energies(u, zero, r, cell_nodes, gradient_index, table, young, lam, mu,
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def gather(cell_values, node_cells, scale, out):
+def gather(cell_values: np.ndarray, node_cells: np.ndarray, scale: float, out: np.ndarray) -> None:
     """out_i += scale · Σ over the cells around node i of their value at that corner; node_cells (N, 8), -1 for none."""
     for i in prange(node_cells.shape[0]):
         for p in range(8):
@@ -118,7 +146,7 @@ def gather(cell_values, node_cells, scale, out):
 
 
 @njit(cache=True, fastmath=_FAST, inline="always")
-def _add_turned_block(g, transposed, r, lam, mu, block):
+def _add_turned_block(g: np.ndarray, transposed: bool, r: np.ndarray, lam: float, mu: float, block: np.ndarray) -> None:
     """block += λ RGRᵀ + μ((RGRᵀ)ᵀ + tr(G) I), Gᵀ for G where transposed. Scalars only: it runs 64 times a cell."""
     g0, g1, g2, g3, g4, g5, g6, g7, g8 = g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8]
     r0, r1, r2, r3, r4, r5, r6, r7, r8 = r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]
@@ -142,7 +170,20 @@ def _add_turned_block(g, transposed, r, lam, mu, block):
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def assemble(r, node_cells, gradient_index, table, young, lam, mu, scale, diagonal, row_start, slot, blocks):
+def assemble(
+    r: np.ndarray,
+    node_cells: np.ndarray,
+    gradient_index: np.ndarray,
+    table: np.ndarray,
+    young: np.ndarray,
+    lam: float,
+    mu: float,
+    scale: float,
+    diagonal: np.ndarray,
+    row_start: np.ndarray,
+    slot: np.ndarray,
+    blocks: np.ndarray,
+) -> None:
     """Block rows of scale · K + diag(diagonal), each row summed by its own node.
 
     Args:
@@ -171,8 +212,22 @@ def assemble(r, node_cells, gradient_index, table, young, lam, mu, scale, diagon
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
 def cell_forces_adjoint(
-    lmbda, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu, spacing, y_bar, r_bar, lame_bar
-):
+    lmbda: np.ndarray,
+    u: np.ndarray,
+    z: np.ndarray,
+    share: float,
+    r: np.ndarray,
+    cell_nodes: np.ndarray,
+    gradient_index: np.ndarray,
+    table: np.ndarray,
+    young: np.ndarray,
+    lam: float,
+    mu: float,
+    spacing: float,
+    y_bar: np.ndarray,
+    r_bar: np.ndarray,
+    lame_bar: np.ndarray,
+) -> None:
     """Derivatives of L = Σ λᵀ (cell force) of `cell_forces`.
 
     Out: y_bar (C, 24), the derivative by share (x+u) + z; r_bar (C, 9); lame_bar (C, 2), the derivatives by lam and mu.
@@ -206,7 +261,23 @@ def cell_forces_adjoint(
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def cell_forces_tangent(dr, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu, dlam, dmu, spacing, out):
+def cell_forces_tangent(
+    dr: np.ndarray,
+    u: np.ndarray,
+    z: np.ndarray,
+    share: float,
+    r: np.ndarray,
+    cell_nodes: np.ndarray,
+    gradient_index: np.ndarray,
+    table: np.ndarray,
+    young: np.ndarray,
+    lam: float,
+    mu: float,
+    dlam: np.ndarray,
+    dmu: np.ndarray,
+    spacing: float,
+    out: np.ndarray,
+) -> None:
     """Change of `cell_forces` for changes dr (C, 9) of R and dlam, dmu (C,) of λ, μ at fixed u and z; out (C, 24)."""
     for c in prange(cell_nodes.shape[0]):
         y, w, dw = np.empty((8, 3)), np.empty((8, 3)), np.empty((8, 3))

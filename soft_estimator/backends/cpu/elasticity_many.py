@@ -7,8 +7,8 @@ the directions, which lie next to each other in memory.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
+from soft_estimator.backends.cpu.compiled import njit, prange
 from soft_estimator.backends.cpu.elasticity import _add_cell_product, _corner_vectors, _turn_back
 from soft_estimator.backends.cpu.rotation import _cofactor, deformation_gradient
 
@@ -17,7 +17,7 @@ _CHUNK = 32  # cells that share their scratch arrays
 
 
 @njit(cache=True)
-def _spin_solver(f, r, inverse):
+def _spin_solver(f: np.ndarray, r: np.ndarray, inverse: np.ndarray) -> None:
     """The inverse of tr(S) I - S, S = sym(RᵀF); zero where the closest rotation is not unique."""
     m, c = np.empty(9), np.empty(9)
     trace = 0.0
@@ -36,7 +36,16 @@ def _spin_solver(f, r, inverse):
 
 
 @njit(cache=True, fastmath=_FAST)
-def _turns(nodes, du, quarter_inverse_h, r, inverse, df, spin, dr):
+def _turns(
+    nodes: np.ndarray,
+    du: np.ndarray,
+    quarter_inverse_h: float,
+    r: np.ndarray,
+    inverse: np.ndarray,
+    df: np.ndarray,
+    spin: np.ndarray,
+    dr: np.ndarray,
+) -> None:
     """δR (9, B) of one cell for changes du (N, 3, B): δR = R [ω]ₓ, ω = inverse · axl(Rᵀ δF)."""
     width = du.shape[2]
     n0 = nodes[0]
@@ -72,7 +81,9 @@ def _turns(nodes, du, quarter_inverse_h, r, inverse, df, spin, dr):
 
 
 @njit(cache=True, fastmath=_FAST)
-def _strains(nodes, moved, r, y, dr, dw):
+def _strains(
+    nodes: np.ndarray, moved: np.ndarray, r: np.ndarray, y: np.ndarray, dr: np.ndarray, dw: np.ndarray
+) -> None:
     """dw (8, 3, B) = δRᵀ y_p + Rᵀ moved_p, the latter relative to corner 0."""
     width = moved.shape[2]
     n0 = nodes[0]
@@ -93,7 +104,7 @@ def _strains(nodes, moved, r, y, dr, dw):
 
 
 @njit(cache=True, fastmath=_FAST)
-def _products(table_row, lam, mu, dw, force):
+def _products(table_row: np.ndarray, lam: float, mu: float, dw: np.ndarray, force: np.ndarray) -> None:
     """force (8, 3, B) = (λG + μ(Gᵀ + tr G)) dw over all corner pairs of one cell."""
     width = dw.shape[2]
     force[:] = 0.0
@@ -120,8 +131,24 @@ def _products(table_row, lam, mu, dw, force):
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
 def cell_forces_tangents(
-    at, dat, u, z, moved, r, cell_nodes, gradient_index, table, young, region, lam, mu, dlam, dmu, spacing, out
-):
+    at: np.ndarray,
+    dat: np.ndarray,
+    u: np.ndarray,
+    z: np.ndarray,
+    moved: np.ndarray,
+    r: np.ndarray,
+    cell_nodes: np.ndarray,
+    gradient_index: np.ndarray,
+    table: np.ndarray,
+    young: np.ndarray,
+    region: np.ndarray,
+    lam: float,
+    mu: float,
+    dlam: np.ndarray,
+    dmu: np.ndarray,
+    spacing: float,
+    out: np.ndarray,
+) -> None:
     """Change of `cell_forces` (share 1) where rotations are taken at `at`, along B directions.
 
     Args:
@@ -173,7 +200,7 @@ def cell_forces_tangents(
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def gather_many(cell_values, node_cells, scale, out):
+def gather_many(cell_values: np.ndarray, node_cells: np.ndarray, scale: float, out: np.ndarray) -> None:
     """`elasticity.gather` for several columns: cell_values (C, 24, B), out (N, 3, B)."""
     width = out.shape[2]
     for i in prange(node_cells.shape[0]):

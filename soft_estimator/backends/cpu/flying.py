@@ -4,9 +4,9 @@ neighbours differ by much and few of them are measured."""
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from soft_estimator.backends.cpu.cloud import _depth
+from soft_estimator.backends.cpu.compiled import njit
 
 _REACH = 3  # pixels to either side
 _MOST = 16  # nearest measured neighbours that are looked at: all pairs of them are tried

@@ -6,7 +6,8 @@ Dot products are summed over fixed chunks of rows and then in order, so that any
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 _CHUNK = 512
 _FAST = {"contract"}
@@ -15,7 +16,9 @@ CONVERGED, LIMIT, BREAKDOWN, STALLED = 0, 1, 2, 3
 
 
 @njit(cache=True, fastmath=_FAST)
-def _row_times(i, row_start, column, blocks, x):
+def _row_times(
+    i: int, row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: np.ndarray
+) -> tuple[float, float, float]:
     y0 = y1 = y2 = x.dtype.type(0)
     for k in range(row_start[i], row_start[i + 1]):
         j = column[k]
@@ -27,14 +30,14 @@ def _row_times(i, row_start, column, blocks, x):
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def multiply(row_start, column, blocks, x, out):
+def multiply(row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """out = A x for nodal vectors (N, 3)."""
     for i in prange(x.shape[0]):
         out[i, 0], out[i, 1], out[i, 2] = _row_times(i, row_start, column, blocks, x)
 
 
 @njit(parallel=True, cache=True)
-def invert_diagonal(blocks, slot, free, out):
+def invert_diagonal(blocks: np.ndarray, slot: np.ndarray, free: np.ndarray, out: np.ndarray) -> None:
     """Inverse of every diagonal block, zero for nodes that are not free; out (N, 9)."""
     for i in prange(out.shape[0]):
         m = blocks[slot[i, 13]]
@@ -48,7 +51,7 @@ def invert_diagonal(blocks, slot, free, out):
 
 
 @njit(cache=True)
-def _sum(partial):
+def _sum(partial: np.ndarray) -> float:
     total = 0.0
     for value in partial:
         total += value
@@ -56,7 +59,16 @@ def _sum(partial):
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def _residual(row_start, column, blocks, b, x, free, r, partial):
+def _residual(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    r: np.ndarray,
+    partial: np.ndarray,
+) -> float:
     """r = b - A x on the free nodes; returns |r|²."""
     n = b.shape[0]
     for chunk in prange(partial.shape[0]):
@@ -70,7 +82,17 @@ def _residual(row_start, column, blocks, b, x, free, r, partial):
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def conjugate_gradient(row_start, column, blocks, inverse, b, x, free, tolerance, limit):
+def conjugate_gradient(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    inverse: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
     """Solve A x = b on the free nodes, starting from x, whose values on the other nodes are kept.
 
     Stops when |r| <= tolerance · |b - A x_fixed|; x is overwritten.
@@ -158,7 +180,7 @@ def conjugate_gradient(row_start, column, blocks, inverse, b, x, free, tolerance
 
 
 @njit(cache=True)
-def add_blocks(slots, values, blocks):
+def add_blocks(slots: np.ndarray, values: np.ndarray, blocks: np.ndarray) -> None:
     """blocks[slots[k]] += values[k], in order; slots (S,), values (S, 9)."""
     for k in range(slots.shape[0]):
         for a in range(9):

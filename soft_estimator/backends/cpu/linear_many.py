@@ -7,15 +7,17 @@ on its own; sums run in a fixed order.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
+from soft_estimator.backends.cpu.compiled import njit, prange
 from soft_estimator.backends.cpu.linear import _CHUNK, BREAKDOWN, CONVERGED, LIMIT
 
 _FAST = {"contract"}
 
 
 @njit(cache=True, fastmath=_FAST)
-def _row_times_many(i, row_start, column, blocks, x, y):
+def _row_times_many(
+    i: int, row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> None:
     """y (3, B) = a row of A times x, three blocks at a time: fewer loads and stores of y."""
     width = x.shape[2]
     y[:] = 0
@@ -43,7 +45,7 @@ def _row_times_many(i, row_start, column, blocks, x, y):
 
 
 @njit(cache=True)
-def _sum_chunks(partial, out):
+def _sum_chunks(partial: np.ndarray, out: np.ndarray) -> None:
     for j in range(out.shape[0]):
         total = 0.0
         for c in range(partial.shape[0]):
@@ -52,7 +54,17 @@ def _sum_chunks(partial, out):
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def _residual_many(row_start, column, blocks, b, x, free, r, partial, square):
+def _residual_many(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    r: np.ndarray,
+    partial: np.ndarray,
+    square: np.ndarray,
+) -> None:
     n, width = b.shape[0], b.shape[2]
     for chunk in prange(partial.shape[0]):
         y = np.empty((3, width), x.dtype)
@@ -68,7 +80,17 @@ def _residual_many(row_start, column, blocks, b, x, free, r, partial, square):
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def conjugate_gradient_many(row_start, column, blocks, inverse, b, x, free, tolerance, limit):
+def conjugate_gradient_many(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    inverse: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
     """Solve A x = b on the free nodes for every right-hand side; see `linear.conjugate_gradient`.
 
     Returns:

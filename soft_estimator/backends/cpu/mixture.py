@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 _NOTHING = 1e-13  # share of a point below which a place adds nothing that its sums could hold
 
 
 @njit(parallel=True, cache=True)
-def gaussians(points, places, variance, out):
+def gaussians(points: np.ndarray, places: np.ndarray, variance: np.ndarray, out: np.ndarray) -> None:
     """exp(-½ |point - place|² / variance) of all points (n, 3) and places (J, 3), out (n, J); variance (n,)."""
     for i in prange(points.shape[0]):
         scale = -0.5 / variance[i]
@@ -22,7 +23,7 @@ def gaussians(points, places, variance, out):
 
 
 @njit(parallel=True, cache=True)
-def log_sums(near, share, floor, out):
+def log_sums(near: np.ndarray, share: np.ndarray, floor: np.ndarray, out: np.ndarray) -> None:
     """log(floor_i + Σ_j share_j near_ij), out (n,)."""
     for i in prange(near.shape[0]):
         total = floor[i]
@@ -32,7 +33,7 @@ def log_sums(near, share, floor, out):
 
 
 @njit(parallel=True, cache=True)
-def mean_rows(near, share, floor, table, out):
+def mean_rows(near: np.ndarray, share: np.ndarray, floor: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
     """Σ_j p_ij table_jc with p_ij = share_j near_ij / (floor_i + Σ_j share_j near_ij), table (J, C), out (n, C)."""
     for i in prange(near.shape[0]):
         total = floor[i]
@@ -47,7 +48,7 @@ def mean_rows(near, share, floor, table, out):
 
 
 @njit(parallel=True, cache=True)
-def gram(rows, out):
+def gram(rows: np.ndarray, out: np.ndarray) -> None:
     """Σ_i rows_ai rows_ci of all rows (k, n), out (k, k)."""
     for a in prange(rows.shape[0]):
         for c in range(a + 1):
@@ -59,7 +60,7 @@ def gram(rows, out):
 
 
 @njit(cache=True)
-def solve_positive(matrix, rhs):
+def solve_positive(matrix: np.ndarray, rhs: np.ndarray) -> None:
     """Solve matrix (b, b), symmetric and positive definite, for rhs (b, m) in place; the matrix becomes its Cholesky
     factor.
 

@@ -7,14 +7,15 @@ Every cell whose deformed box holds the point is tried, so that none is missed.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 _NEWTON_STEPS = 20
 _EDGE = 1e-9  # a point on a face belongs to both cells
 
 
 @njit(parallel=True, cache=True)
-def cell_boxes(position, cell_nodes):
+def cell_boxes(position: np.ndarray, cell_nodes: np.ndarray) -> np.ndarray:
     """Axis-aligned box (C, 6), low then high, of every deformed cell; position (M, 3), cell_nodes (C, 8)."""
     boxes = np.empty((cell_nodes.shape[0], 6))
     for c in prange(cell_nodes.shape[0]):
@@ -28,12 +29,12 @@ def cell_boxes(position, cell_nodes):
 
 
 @njit(cache=True)
-def _bin(value, low, size, count):
+def _bin(value: float, low: float, size: float, count: int) -> int:
     return min(max(int((value - low) / size), 0), count - 1)
 
 
 @njit(cache=True)
-def hash_boxes(boxes, low, size, counts):
+def hash_boxes(boxes: np.ndarray, low: np.ndarray, size: float, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Cells by bin: the cells of bin b are cells[start[b]:start[b + 1]], bins of edge `size` from `low`."""
     start = np.zeros(counts[0] * counts[1] * counts[2] + 1, np.int64)
     for fill in range(2):
@@ -59,7 +60,7 @@ def hash_boxes(boxes, low, size, counts):
 
 
 @njit(cache=True)
-def _map(position, nodes, xi, y, jacobian):
+def _map(position: np.ndarray, nodes: np.ndarray, xi: np.ndarray, y: np.ndarray, jacobian: np.ndarray) -> None:
     """y(ξ) and ∂y/∂ξ of the trilinear map of a cell."""
     for a in range(3):
         y[a] = 0.0
@@ -78,7 +79,7 @@ def _map(position, nodes, xi, y, jacobian):
 
 
 @njit(cache=True)
-def _solve3(m, b, x):
+def _solve3(m: np.ndarray, b: np.ndarray, x: np.ndarray) -> bool:
     c0 = m[1, 1] * m[2, 2] - m[1, 2] * m[2, 1]
     c1 = m[1, 2] * m[2, 0] - m[1, 0] * m[2, 2]
     c2 = m[1, 0] * m[2, 1] - m[1, 1] * m[2, 0]
@@ -98,7 +99,16 @@ def _solve3(m, b, x):
 
 
 @njit(cache=True)
-def _invert(position, nodes, point, size, xi, y, jacobian, step):
+def _invert(
+    position: np.ndarray,
+    nodes: np.ndarray,
+    point: np.ndarray,
+    size: float,
+    xi: np.ndarray,
+    y: np.ndarray,
+    jacobian: np.ndarray,
+    step: np.ndarray,
+) -> bool:
     """Newton for y(ξ) = point from the middle of the cell; whether it converged inside the cell."""
     xi[0] = xi[1] = xi[2] = 0.5
     b = np.empty(3)
@@ -126,7 +136,19 @@ def _invert(position, nodes, point, size, xi, y, jacobian, step):
 
 
 @njit(parallel=True, cache=True)
-def locate(points, position, cell_nodes, in_body, value, boxes, start, cells, low, size, counts):
+def locate(
+    points: np.ndarray,
+    position: np.ndarray,
+    cell_nodes: np.ndarray,
+    in_body: np.ndarray,
+    value: np.ndarray,
+    boxes: np.ndarray,
+    start: np.ndarray,
+    cells: np.ndarray,
+    low: np.ndarray,
+    size: float,
+    counts: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
     """Cell and place of every point.
 
     A point in several cells (a folded halo) goes to a cell of the body before one of the halo, and to the smaller
@@ -199,8 +221,18 @@ def find_cells(
 
 @njit(parallel=True, cache=True)
 def surface_distances(
-    found, local, position, cell_nodes, value, least_slope, distance, weights, slopes, by_value, by_slope
-):
+    found: np.ndarray,
+    local: np.ndarray,
+    position: np.ndarray,
+    cell_nodes: np.ndarray,
+    value: np.ndarray,
+    least_slope: float,
+    distance: np.ndarray,
+    weights: np.ndarray,
+    slopes: np.ndarray,
+    by_value: np.ndarray,
+    by_slope: np.ndarray,
+) -> None:
     """Distance ψ/|g| of located points to the zero level of the carried field, and its derivatives.
 
     ψ is the field at the point and g its gradient in space. Moving the nodes by δu at fixed points changes the

@@ -12,7 +12,8 @@ not even through a vertex they share.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 BAND_ROWS = 16  # rows per band; fixed, so the work split (and every bit) is the same for any thread count
 CHUNK = 1024  # points per parallel chunk in gather_light

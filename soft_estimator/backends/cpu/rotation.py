@@ -8,11 +8,12 @@ rotation of the signed singular value decomposition, so a cell turned inside out
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 
 @njit(cache=True)
-def _jacobi_largest(a, v):
+def _jacobi_largest(a: np.ndarray, v: np.ndarray) -> int:
     """Eigenvector of the largest eigenvalue of a symmetric 4x4 matrix (overwritten), by cyclic Jacobi rotations."""
     for i in range(4):
         for j in range(4):
@@ -48,7 +49,7 @@ def _jacobi_largest(a, v):
 
 
 @njit(cache=True)
-def _closest_rotation_by_quaternion(f, r):
+def _closest_rotation_by_quaternion(f: np.ndarray, r: np.ndarray) -> None:
     """Davenport's method: the quaternion that maximises tr(RᵀF) is the top eigenvector of a symmetric 4x4 matrix."""
     scale = 0.0
     for i in range(9):
@@ -75,7 +76,7 @@ def _closest_rotation_by_quaternion(f, r):
 
 
 @njit(cache=True)
-def _cofactor(x, c):
+def _cofactor(x: np.ndarray, c: np.ndarray) -> float:
     c[0], c[1], c[2] = x[4] * x[8] - x[5] * x[7], x[5] * x[6] - x[3] * x[8], x[3] * x[7] - x[4] * x[6]
     c[3], c[4], c[5] = x[2] * x[7] - x[1] * x[8], x[0] * x[8] - x[2] * x[6], x[1] * x[6] - x[0] * x[7]
     c[6], c[7], c[8] = x[1] * x[5] - x[2] * x[4], x[2] * x[3] - x[0] * x[5], x[0] * x[4] - x[1] * x[3]
@@ -83,7 +84,7 @@ def _cofactor(x, c):
 
 
 @njit(cache=True)
-def closest_rotation(f, r):
+def closest_rotation(f: np.ndarray, r: np.ndarray) -> None:
     """Closest rotation to the 3x3 matrix f (both row-major, length 9, float64)."""
     c = np.empty(9)
     determinant = _cofactor(f, c)
@@ -114,7 +115,7 @@ def closest_rotation(f, r):
 
 
 @njit(cache=True)
-def deformation_gradient(u, nodes, quarter_inverse_h, f):
+def deformation_gradient(u: np.ndarray, nodes: np.ndarray, quarter_inverse_h: float, f: np.ndarray) -> None:
     """F = I + 1/(4h) Σ u_i s_iᵀ of one cell, s_i = ±1 (row-major, length 9)."""
     for a in range(3):
         base = u[nodes[0], a]
@@ -131,7 +132,7 @@ def deformation_gradient(u, nodes, quarter_inverse_h, f):
 
 
 @njit(parallel=True, cache=True)
-def rotations(u, cell_nodes, spacing_m, out):
+def rotations(u: np.ndarray, cell_nodes: np.ndarray, spacing_m: float, out: np.ndarray) -> None:
     """Rotation of every cell, out (C, 9), from nodal displacements u (N, 3) [m]."""
     for c in prange(cell_nodes.shape[0]):
         f, r = np.empty(9), np.empty(9)
@@ -142,7 +143,7 @@ def rotations(u, cell_nodes, spacing_m, out):
 
 
 @njit(cache=True)
-def _solve_spin(f, r, b, y):
+def _solve_spin(f: np.ndarray, r: np.ndarray, b: np.ndarray, y: np.ndarray) -> None:
     """Solve (tr(S) I - S) y = b with S = sym(RᵀF); y = 0 where the closest rotation is not unique."""
     s = np.empty((3, 3))
     for i in range(3):
@@ -163,7 +164,9 @@ def _solve_spin(f, r, b, y):
 
 
 @njit(parallel=True, cache=True)
-def rotations_tangent(u, du, r, cell_nodes, spacing_m, out):
+def rotations_tangent(
+    u: np.ndarray, du: np.ndarray, r: np.ndarray, cell_nodes: np.ndarray, spacing_m: float, out: np.ndarray
+) -> None:
     """δR (C, 9) for a change du (N, 3) of u: δR = R [ω]ₓ, (tr(S) I - S) ω = axl(Rᵀ δF)."""
     for c in prange(cell_nodes.shape[0]):
         f, df, w, y, rc = np.empty(9), np.empty(9), np.empty(3), np.empty(3), np.empty(9)
@@ -180,7 +183,7 @@ def rotations_tangent(u, du, r, cell_nodes, spacing_m, out):
 
 
 @njit(cache=True)
-def _axial(r, a, w):
+def _axial(r: np.ndarray, a: np.ndarray, w: np.ndarray) -> None:
     """axl(Rᵀ A)."""
     b = np.empty(9)
     for i in range(3):
@@ -190,7 +193,7 @@ def _axial(r, a, w):
 
 
 @njit(cache=True)
-def _spin(r, y, out):
+def _spin(r: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     """R [y]ₓ."""
     for i in range(3):
         a, b, c = r[3 * i], r[3 * i + 1], r[3 * i + 2]
@@ -200,7 +203,9 @@ def _spin(r, y, out):
 
 
 @njit(parallel=True, cache=True)
-def rotations_adjoint(u, r, r_bar, cell_nodes, spacing_m, out):
+def rotations_adjoint(
+    u: np.ndarray, r: np.ndarray, r_bar: np.ndarray, cell_nodes: np.ndarray, spacing_m: float, out: np.ndarray
+) -> None:
     """Corner contributions (C, 24) to ū for given R̄ (C, 9).
 
     F̄ = R [y]ₓ, (tr(S) I - S) y = axl(Rᵀ R̄), ū_i += F̄ s_i/(4h).

@@ -7,7 +7,8 @@ number of threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from soft_estimator.backends.cpu.compiled import njit, prange
 
 
 @njit(parallel=True, cache=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from soft_estimator.backends.choose import BackendUnavailable
-
-if TYPE_CHECKING:
-    from soft_estimator.backends.cuda.backend import CudaBackend
+from soft_estimator.backends.interface import Backend
 
 _FEWEST_FREE_BYTES = 256 * 1024**2
 
 
-def load_cuda_backend() -> CudaBackend:
+def load_cuda_backend() -> Backend:
     """The backend, after making sure that CuPy, its CUDA libraries, a device and some memory are there.
 
     Raises:
@@ -39,17 +37,17 @@ def load_cuda_backend() -> CudaBackend:
 _INSTALL = "install soft_estimator[cuda13] or [cuda12], to match the CUDA version that nvidia-smi prints"
 
 
-def _no_driver(cupy: object, error: Exception) -> str:
+def _no_driver(cupy: ModuleType, error: Exception) -> str:
     text = _line(error)
     if "InsufficientDriver" in text:
         return f"the NVIDIA driver is missing or older than the CUDA of this CuPy wheel needs ({text}); {_INSTALL}"
     return f"no CUDA device can be reached ({text}); install the NVIDIA driver and check nvidia-smi"
 
 
-def _try_device(cupy: object) -> None:
+def _try_device(cupy: ModuleType) -> None:
     """Allocate, compile and run something small, so that a wrong wheel shows here and not in the middle of a run."""
     try:
-        free = cupy.cuda.runtime.memGetInfo()[0]  # type: ignore[attr-defined]
+        free = cupy.cuda.runtime.memGetInfo()[0]
     except Exception as error:
         raise BackendUnavailable(f"the CUDA device does not answer ({_line(error)}); check nvidia-smi") from None
     if free < _FEWEST_FREE_BYTES:
@@ -58,12 +56,12 @@ def _try_device(cupy: object) -> None:
             f"only {free // 1024**2} MiB of GPU memory are free and at least {need} are needed; end other GPU programs"
         )
     try:
-        cupy.RawKernel('extern "C" __global__ void probe(int *out) { *out = 7; }', "probe")(  # type: ignore[attr-defined]
+        cupy.RawKernel('extern "C" __global__ void probe(int *out) { *out = 7; }', "probe")(
             (1,),
             (1,),
-            (cupy.zeros(1, "i4"),),  # type: ignore[attr-defined]
+            (cupy.zeros(1, "i4"),),
         )
-        cupy.cuda.runtime.deviceSynchronize()  # type: ignore[attr-defined]
+        cupy.cuda.runtime.deviceSynchronize()
     except Exception as error:
         raise BackendUnavailable(
             f"this CuPy wheel and the CUDA on this machine do not fit together ({_line(error)}); {_INSTALL}"

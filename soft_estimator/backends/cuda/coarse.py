@@ -88,18 +88,17 @@ class CudaCoarse:
     def refresh(self, blocks: Any) -> None:
         """A_c⁻¹ of the matrix with these blocks (B, 9); does not wait."""
         body = self.body
-        arguments = (self._grid, body["slot"], body["column"], body["free"], blocks, self._blocks_around)
-        arguments = (*arguments, self._matrix[0])
-        launch("coarse", "interpolate_rows", self.real, 27 * self.nodes, *arguments)
+        rows = (self._grid, body["slot"], body["column"], body["free"], blocks, self._blocks_around, self._matrix[0])
+        launch("coarse", "interpolate_rows", self.real, 27 * self.nodes, *rows)
         make = kernel("coarse", "coarse_matrix", self.real.name)
         make((self.count, 3), (8 * 81,), (self._grid, self._blocks_around, self._matrix[0]))
         tag, self._tag = self._tag, self._tag + self._width // _TILE
         if self._tag >= 1 << 32:
             self._places[...] = 0
             tag, self._tag = 0, self._width // _TILE
-        arguments = (np.int32(self.rows), np.int32(self._width), self._matrix[0], self._matrix[1], self.inverse)
+        sizes, matrices = (np.int32(self.rows), np.int32(self._width)), (self._matrix[0], self._matrix[1], self.inverse)
         invert = kernel("coarse_inverse", "coarse_inverse", self.real.name)
-        arguments = (*arguments, np.uint32(tag), self._places)
+        arguments = (*sizes, *matrices, np.uint32(tag), self._places)
         invert((self._team,), (_TILE * _TILE,), arguments, shared_mem=_INVERSE_BYTES)
 
     def lists(self, team: int) -> CoarseLists:

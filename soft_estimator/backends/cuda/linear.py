@@ -8,9 +8,11 @@ from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.cuda.arrays import real_of, typed, writing
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
+from soft_estimator.backends.interface import Array
 
 CONVERGED, LIMIT, BREAKDOWN, STALLED = 0, 1, 2, 3
 
@@ -25,19 +27,19 @@ _LARGEST_ROOM = 1 << 30
 _FEWEST_ROWS = 16  # below that, more thread blocks only make the waiting longer
 
 
-def multiply(row_start: Any, column: Any, blocks: Any, x: Any, out: Any) -> None:
+def multiply(row_start: Array, column: Array, blocks: Array, x: Array, out: Array) -> None:
     real = real_of(blocks)
     with writing(out, real) as y:
         launch("linear", "multiply", real, 8 * len(y), len(y), row_start, column, blocks, typed(x, real), y)
 
 
-def invert_diagonal(blocks: Any, slot: Any, free: Any, out: Any) -> None:
+def invert_diagonal(blocks: Array, slot: Array, free: Array, out: Array) -> None:
     real = real_of(blocks)
     with writing(out, real) as y:
         launch("linear", "invert_diagonal", real, len(y), len(y), blocks, slot, typed(free, real), y)
 
 
-def add_blocks(slots: Any, values: Any, blocks: Any) -> None:
+def add_blocks(slots: Array, values: Array, blocks: Array) -> None:
     real = real_of(blocks)
     slots = typed(slots, np.int64)
     order = typed(cupy.argsort(slots), np.int64)  # CuPy's sort is stable: equal slots keep their order
@@ -48,7 +50,7 @@ _SOLVERS: dict[tuple, BatchSolver] = {}  # the last few; each holds its pattern,
 _SOLVERS_KEPT = 8
 
 
-def _solver(row_start: Any, column: Any, systems: int, real: np.dtype) -> BatchSolver:
+def _solver(row_start: cupy.ndarray, column: cupy.ndarray, systems: int, real: np.dtype) -> BatchSolver:
     key = (row_start.data.ptr, column.data.ptr, len(row_start), systems, real.name)
     if key not in _SOLVERS:
         while len(_SOLVERS) >= _SOLVERS_KEPT:
@@ -59,7 +61,15 @@ def _solver(row_start: Any, column: Any, systems: int, real: np.dtype) -> BatchS
 
 
 def conjugate_gradient(
-    row_start: Any, column: Any, blocks: Any, inverse: Any, b: Any, x: Any, free: Any, tolerance: float, limit: int
+    row_start: Array,
+    column: Array,
+    blocks: Array,
+    inverse: Array,
+    b: Array,
+    x: Array,
+    free: Array,
+    tolerance: float,
+    limit: int,
 ) -> tuple[int, float, int]:
     """One system; waits for the result."""
     real = real_of(x)
@@ -72,7 +82,15 @@ def conjugate_gradient(
 
 
 def conjugate_gradient_many(
-    row_start: Any, column: Any, blocks: Any, inverse: Any, b: Any, x: Any, free: Any, tolerance: float, limit: int
+    row_start: Array,
+    column: Array,
+    blocks: Array,
+    inverse: Array,
+    b: Array,
+    x: Array,
+    free: Array,
+    tolerance: float,
+    limit: int,
 ) -> tuple[int, float, int]:
     """Several right-hand sides (N, 3, B) of one matrix; iterations of the slowest, worst residual and status."""
     real = real_of(x)
@@ -107,14 +125,14 @@ class Halo:
     blocks that a thread block has at most.
     """
 
-    nodes: Any
-    start: Any
-    local: Any
+    nodes: Array
+    start: Array
+    local: Array
     wide: int
     most_blocks: int
 
 
-def find_halo(row_start: Any, column: Any, nodes: int, team: int) -> Halo:
+def find_halo(row_start: Array, column: Array, nodes: int, team: int) -> Halo:
     """List the nodes that each of `team` equal ranges of rows reads."""
     share = (nodes + team - 1) // team
     first = cupy.minimum(cupy.arange(team + 1) * share, nodes)
@@ -128,7 +146,7 @@ def find_halo(row_start: Any, column: Any, nodes: int, team: int) -> Halo:
     return Halo(typed(key % nodes, np.int32), typed(start, np.int32), typed(local, np.uint16), wide, most)
 
 
-def plan(row_start: Any, column: Any, nodes: int, systems: int, size: int) -> tuple[Plan, Halo | None]:
+def plan(row_start: Array, column: Array, nodes: int, systems: int, size: int) -> tuple[Plan, Halo | None]:
     """Keep the matrix in shared memory where a good part of it fits, else stream it from global memory."""
     attributes = cupy.cuda.Device().attributes
     processors, shared = attributes["MultiProcessorCount"], attributes["MaxSharedMemoryPerBlockOptin"]
@@ -153,7 +171,14 @@ class BatchSolver:
     """Conjugate gradients for a number of systems with the same pattern, launched together."""
 
     def __init__(
-        self, row_start: Any, column: Any, free: Any, systems: int, real: Any, *, shared_matrix: bool = False
+        self,
+        row_start: Array,
+        column: Array,
+        free: Array,
+        systems: int,
+        real: npt.DTypeLike,
+        *,
+        shared_matrix: bool = False,
     ) -> None:
         self.row_start, self.column, self.free = row_start, column, free
         self.nodes, self.real, self.shared_matrix = len(free), np.dtype(real), shared_matrix
@@ -180,7 +205,14 @@ class BatchSolver:
         return out
 
     def solve(
-        self, blocks: Any, inverse: Any, b: Any, x: Any, tolerance: float, limit: int, report: Any = None
+        self,
+        blocks: Array,
+        inverse: Array,
+        b: Array,
+        x: Array,
+        tolerance: float,
+        limit: int,
+        report: Array | None = None,
     ) -> cupy.ndarray:
         """Solve from the guesses in x, which is overwritten; does not wait.
 

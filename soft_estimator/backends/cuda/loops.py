@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.cuda.arrays import real_of, typed, writing
 from soft_estimator.backends.cuda.kernels import launch
+from soft_estimator.backends.interface import Array
 
 
-def rotations(u: Any, cell_nodes: Any, spacing_m: float, out: Any) -> None:
+def rotations(u: Array, cell_nodes: Array, spacing_m: float, out: Array) -> None:
     real = real_of(u)
     with writing(out, real) as y:
         launch("rotation", "rotations", real, 8 * len(y), len(y), typed(u, real), cell_nodes, float(spacing_m), y)
 
 
-def rotations_tangent(u: Any, du: Any, r: Any, cell_nodes: Any, spacing_m: float, out: Any) -> None:
+def rotations_tangent(u: Array, du: Array, r: Array, cell_nodes: Array, spacing_m: float, out: Array) -> None:
     real, count = real_of(r), len(r)
     vectors = (typed(x, real) for x in (u, du, r))
     with writing(out, np.float64) as y:
         launch("rotation", "rotations_tangent", real, 8 * count, count, *vectors, cell_nodes, float(spacing_m), y)
 
 
-def rotations_adjoint(u: Any, r: Any, r_bar: Any, cell_nodes: Any, spacing_m: float, out: Any) -> None:
+def rotations_adjoint(u: Array, r: Array, r_bar: Array, cell_nodes: Array, spacing_m: float, out: Array) -> None:
     real, count = real_of(r), len(r)
     arrays = (typed(u, real), r, typed(r_bar, np.float64), cell_nodes)
     with writing(out, np.float64) as y:
@@ -32,7 +32,16 @@ def rotations_adjoint(u: Any, r: Any, r_bar: Any, cell_nodes: Any, spacing_m: fl
 
 
 def _cells(
-    real: Any, u: Any, z: Any, share: float, r: Any, cell_nodes: Any, index: Any, table: Any, young: Any, *lame: float
+    real: npt.DTypeLike,
+    u: Array,
+    z: Array,
+    share: float,
+    r: Array,
+    cell_nodes: Array,
+    index: Array,
+    table: Array,
+    young: Array,
+    *lame: float,
 ) -> tuple:
     """What all cell kernels take, in their order."""
     vectors = (typed(u, real), typed(z, real), float(share), typed(r, real))
@@ -40,18 +49,18 @@ def _cells(
 
 
 def cell_forces(
-    u: Any,
-    z: Any,
+    u: Array,
+    z: Array,
     share: float,
-    r: Any,
-    cell_nodes: Any,
-    gradient_index: Any,
-    table: Any,
-    young: Any,
+    r: Array,
+    cell_nodes: Array,
+    gradient_index: Array,
+    table: Array,
+    young: Array,
     lam: float,
     mu: float,
     spacing: float,
-    out: Any,
+    out: Array,
 ) -> None:
     real, count = real_of(table), len(cell_nodes)
     cells = _cells(real, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu)
@@ -60,17 +69,17 @@ def cell_forces(
 
 
 def cell_energies(
-    u: Any,
-    zero: Any,
-    r: Any,
-    cell_nodes: Any,
-    gradient_index: Any,
-    table: Any,
-    young: Any,
+    u: Array,
+    zero: Array,
+    r: Array,
+    cell_nodes: Array,
+    gradient_index: Array,
+    table: Array,
+    young: Array,
     lam: float,
     mu: float,
     spacing: float,
-    out: Any,
+    out: Array,
 ) -> None:
     real, count = real_of(table), len(cell_nodes)
     cells = _cells(real, u, zero, 1.0, r, cell_nodes, gradient_index, table, young, lam, mu)
@@ -79,21 +88,21 @@ def cell_energies(
 
 
 def cell_forces_adjoint(
-    lmbda: Any,
-    u: Any,
-    z: Any,
+    lmbda: Array,
+    u: Array,
+    z: Array,
     share: float,
-    r: Any,
-    cell_nodes: Any,
-    gradient_index: Any,
-    table: Any,
-    young: Any,
+    r: Array,
+    cell_nodes: Array,
+    gradient_index: Array,
+    table: Array,
+    young: Array,
     lam: float,
     mu: float,
     spacing: float,
-    y_bar: Any,
-    r_bar: Any,
-    lame_bar: Any,
+    y_bar: Array,
+    r_bar: Array,
+    lame_bar: Array,
 ) -> None:
     real, count = real_of(table), len(cell_nodes)
     cells = _cells(real, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu)
@@ -103,21 +112,21 @@ def cell_forces_adjoint(
 
 
 def cell_forces_tangent(
-    dr: Any,
-    u: Any,
-    z: Any,
+    dr: Array,
+    u: Array,
+    z: Array,
     share: float,
-    r: Any,
-    cell_nodes: Any,
-    gradient_index: Any,
-    table: Any,
-    young: Any,
+    r: Array,
+    cell_nodes: Array,
+    gradient_index: Array,
+    table: Array,
+    young: Array,
     lam: float,
     mu: float,
-    dlam: Any,
-    dmu: Any,
+    dlam: Array,
+    dmu: Array,
     spacing: float,
-    out: Any,
+    out: Array,
 ) -> None:
     real, count = real_of(table), len(cell_nodes)
     cells = _cells(real, u, z, share, r, cell_nodes, gradient_index, table, young, lam, mu)
@@ -128,23 +137,23 @@ def cell_forces_tangent(
 
 
 def cell_forces_tangents(
-    at: Any,
-    dat: Any,
-    u: Any,
-    z: Any,
-    moved: Any,
-    r: Any,
-    cell_nodes: Any,
-    gradient_index: Any,
-    table: Any,
-    young: Any,
-    region: Any,
+    at: Array,
+    dat: Array,
+    u: Array,
+    z: Array,
+    moved: Array,
+    r: Array,
+    cell_nodes: Array,
+    gradient_index: Array,
+    table: Array,
+    young: Array,
+    region: Array,
     lam: float,
     mu: float,
-    dlam: Any,
-    dmu: Any,
+    dlam: Array,
+    dmu: Array,
     spacing: float,
-    out: Any,
+    out: Array,
 ) -> None:
     """Direction by direction; many at once are the business of the tangent stepper."""
     real, cells = real_of(table), (r, cell_nodes, gradient_index, table, young, lam, mu)
@@ -157,7 +166,7 @@ def cell_forces_tangents(
         out[:, :, j] = through_turn + through_motion
 
 
-def gather(cell_values: Any, node_cells: Any, scale: float, out: Any) -> None:
+def gather(cell_values: Array, node_cells: Array, scale: float, out: Array) -> None:
     real = real_of(out)
     double = cell_values.dtype == np.float64 and real != np.float64
     values = typed(cell_values, np.float64 if double else real)
@@ -166,7 +175,7 @@ def gather(cell_values: Any, node_cells: Any, scale: float, out: Any) -> None:
         launch("elasticity", name, real, len(y), len(y), values, node_cells, float(scale), y)
 
 
-def gather_many(cell_values: Any, node_cells: Any, scale: float, out: Any) -> None:
+def gather_many(cell_values: Array, node_cells: Array, scale: float, out: Array) -> None:
     for j in range(out.shape[2]):
         total = cupy.zeros(out.shape[:2], out.dtype)
         gather(cell_values[:, :, j], node_cells, scale, total)
@@ -174,18 +183,18 @@ def gather_many(cell_values: Any, node_cells: Any, scale: float, out: Any) -> No
 
 
 def assemble(
-    r: Any,
-    node_cells: Any,
-    gradient_index: Any,
-    table: Any,
-    young: Any,
+    r: Array,
+    node_cells: Array,
+    gradient_index: Array,
+    table: Array,
+    young: Array,
     lam: float,
     mu: float,
     scale: float,
-    diagonal: Any,
-    row_start: Any,
-    slot: Any,
-    blocks: Any,
+    diagonal: Array,
+    row_start: Array,
+    slot: Array,
+    blocks: Array,
 ) -> None:
     """Every block has a thread of its own; row_start is not needed."""
     real, count = real_of(blocks), len(node_cells)
@@ -197,16 +206,16 @@ def assemble(
 
 
 def contact_points(
-    position: Any,
-    u: Any,
-    nodes: Any,
-    weight: Any,
-    normal: Any,
+    position: Array,
+    u: Array,
+    nodes: Array,
+    weight: Array,
+    normal: Array,
     offset: float,
     sharpness: float,
-    distance: Any,
-    depth: Any,
-    slope: Any,
+    distance: Array,
+    depth: Array,
+    slope: Array,
 ) -> None:
     real, count = real_of(position), len(nodes)
     points = (nodes, typed(weight, np.float64), typed(normal, np.float64), float(offset), float(sharpness))
@@ -214,24 +223,24 @@ def contact_points(
     launch("contact", "contact_points", real, count, *arguments)
 
 
-def at_points(nodal: Any, nodes: Any, weight: Any, out: Any) -> None:
+def at_points(nodal: Array, nodes: Array, weight: Array, out: Array) -> None:
     real, count = real_of(nodal), len(nodes)
     with writing(out, np.float64) as y:
         launch("contact", "at_points", real, count, count, typed(nodal, real), nodes, typed(weight, np.float64), y)
 
 
-def spread_along(normal: Any, value: Any, node_cells: Any, point_start: Any, weight: Any, out: Any) -> None:
+def spread_along(normal: Array, value: Array, node_cells: Array, point_start: Array, weight: Array, out: Array) -> None:
     real = real_of(out)
     points = (typed(normal, np.float64), typed(value, np.float64), node_cells, point_start, weight)
     with writing(out, real) as y:
         launch("contact", "spread_along", real, len(y), len(y), *points, y)
 
 
-def columns_at_points(nodal: Any, nodes: Any, weight: Any, out: Any) -> None:
+def columns_at_points(nodal: Array, nodes: Array, weight: Array, out: Array) -> None:
     out[...] = (nodal[nodes] * weight[:, :, None]).sum(axis=1)
 
 
-def spread_columns(value: Any, node_cells: Any, point_start: Any, weight: Any, out: Any) -> None:
+def spread_columns(value: Array, node_cells: Array, point_start: Array, weight: Array, out: Array) -> None:
     along = cupy.array([1.0, 0.0, 0.0])
     for j in range(value.shape[1]):
         total = cupy.zeros((len(out), 3))
@@ -240,7 +249,7 @@ def spread_columns(value: Any, node_cells: Any, point_start: Any, weight: Any, o
 
 
 def add_contact_blocks(
-    normal: Any, value: Any, node_cells: Any, point_start: Any, weight: Any, slot: Any, blocks: Any
+    normal: Array, value: Array, node_cells: Array, point_start: Array, weight: Array, slot: Array, blocks: Array
 ) -> None:
     real, count = real_of(blocks), len(slot)
     points = (typed(normal, np.float64), typed(value, np.float64), node_cells, point_start, weight)

@@ -10,14 +10,15 @@ import numpy as np
 
 from soft_estimator.backends.cuda.arrays import typed, writing
 from soft_estimator.backends.cuda.kernels import compile_ahead, launch
+from soft_estimator.backends.interface import Array
 
 _TILE = 32  # cells, as in points.cu
 _REAL = np.float64
 
 
 def find_cells(
-    points: Any, position: Any, cell_nodes: Any, in_body: Any, value: Any, spacing_m: float
-) -> tuple[Any, Any]:
+    points: Array, position: Array, cell_nodes: Array, in_body: Array, value: Array, spacing_m: float
+) -> tuple[Array, Array]:
     """Cell (n,), -1 for none, and local coordinates (n, 3) of every point; see backends/cpu/points.py."""
     nodes, count, at = typed(cell_nodes, np.int32), len(points), typed(position, _REAL)
     boxes = _boxes(at.reshape(1, -1, 3), nodes)
@@ -28,17 +29,17 @@ def find_cells(
 
 
 def surface_distances(
-    found: Any,
-    local: Any,
-    position: Any,
-    cell_nodes: Any,
-    value: Any,
+    found: Array,
+    local: Array,
+    position: Array,
+    cell_nodes: Array,
+    value: Array,
     least_slope: float,
-    distance: Any,
-    weights: Any,
-    slopes: Any,
-    by_value: Any,
-    by_slope: Any,
+    distance: Array,
+    weights: Array,
+    slopes: Array,
+    by_value: Array,
+    by_slope: Array,
 ) -> None:
     given = (typed(local, _REAL), typed(position, _REAL), typed(cell_nodes, np.int32), typed(value, _REAL))
     with writing(found, np.int32) as cell:
@@ -47,7 +48,7 @@ def surface_distances(
         launch("points", "surface_distances", _REAL, len(cell), *arguments)
 
 
-def _boxes(position: Any, cell_nodes: Any) -> tuple[Any, Any]:
+def _boxes(position: Array, cell_nodes: Array) -> tuple[Array, Array]:
     frames, nodes = position.shape[:2]
     cells = len(cell_nodes)
     tiles = (cells + _TILE - 1) // _TILE
@@ -86,11 +87,13 @@ class CudaObserver:
         self.reach = float(reach)
         compile_ahead(("points", np.dtype(_REAL).name))
 
-    def rows(self, name: str) -> tuple[Any, Any, Any]:
+    def rows(self, name: str) -> tuple[Array, Array, Array]:
         """The matrix "follow" or its transpose "follower" by rows."""
-        return tuple(self.field[f"{name}_{part}"] for part in ("start", "column", "share"))  # type: ignore[return-value]
+        return self.field[f"{name}_start"], self.field[f"{name}_column"], self.field[f"{name}_share"]
 
-    def watch(self, points: Any, along: Any, bias: Any, line_bias: Any, scale: Any, counts: np.ndarray) -> CudaView:
+    def watch(
+        self, points: Array, along: Array, bias: Array, line_bias: Array, scale: Array, counts: Array
+    ) -> CudaView:
         """Frames of points (n, 3) [m], `counts` of them each.
 
         along: ray over its cosine to the normal, zero where unknown, (n, 3). bias, line_bias: how much of Δφ the noise
@@ -105,12 +108,12 @@ class CudaView:
     def __init__(
         self,
         observer: CudaObserver,
-        points: Any,
-        along: Any,
-        bias: Any,
-        line_bias: Any,
-        scale: Any,
-        counts: np.ndarray,
+        points: Array,
+        along: Array,
+        bias: Array,
+        line_bias: Array,
+        scale: Array,
+        counts: Array,
     ) -> None:
         self.observer, self.frames, n = observer, len(counts), len(points)
         self.owner: Any = None  # who measured last, for those who come back to what they measured
@@ -122,7 +125,7 @@ class CudaView:
         self.by_value, self.by_slope, self.away = (cupy.empty((n, 3)) for _ in range(3))
         self.weights, self.slopes, self.residual = cupy.empty((n, 8)), cupy.empty((n, 8)), cupy.empty(n)
 
-    def measure(self, u: Any) -> Any:
+    def measure(self, u: Array) -> Array:
         """Signed distances (n,) [m] at displacements u (frames, N, 3) of the body's nodes; does not wait."""
         o, n = self.observer, len(self.points)
         u = typed(u, _REAL)
@@ -140,7 +143,7 @@ class CudaView:
     def _parts(self) -> tuple:
         return self.weights, self.slopes, self.by_value, self.by_slope
 
-    def change(self, frame: int, before: Any, after: Any, way: float, out: Any) -> None:
+    def change(self, frame: int, before: Array, after: Array, way: float, out: Array) -> None:
         """Changes of a frame's residuals times 1/std, into out (n of all frames, columns).
 
         Args:
@@ -153,7 +156,7 @@ class CudaView:
         arguments = (*nodes, *(x[rows] for x in parts), before, after, float(way), width, out[rows])
         launch("points", "change_points", before.dtype, count, *arguments, grid=(width,))
 
-    def pull_back(self, bar: Any) -> Any:
+    def pull_back(self, bar: Array) -> Array:
         """Derivatives by the body's nodes (frames, N, 3), given those by the residuals (n,)."""
         o = self.observer
         cells, vertices = self._listed(self.cell, o.cells), self._listed(self.vertex, o.vertices)
@@ -165,7 +168,7 @@ class CudaView:
         launch("points", "gather_followers", _REAL, o.body_nodes, *arguments, grid=(self.frames,))
         return out
 
-    def _listed(self, place: Any, count: int) -> tuple[Any, Any]:
+    def _listed(self, place: Array, count: int) -> tuple[Array, Array]:
         """Points by their cell (or vertex) of each frame: where each one's begin, and the points in that order."""
         key = cupy.where(place < 0, self.frames * count, self.frame.astype(np.int64) * count + place)
         order = cupy.argsort(key)  # CuPy's sort is stable

@@ -62,8 +62,8 @@ class CudaTangent:
         self._launch("change_cells", 8 * s.cells, *common, *motion, s.rotation, self.corner)
         nodes, weight, area, begin = (s.arrays[f"point_{name}"] for name in ("nodes", "weight", "area", "start"))
         if s.has_contact:
-            points = (self.points, nodes, weight, area)
-            self._launch("change_contact", self.points, *common, *points, *motion, *contact)
+            riding = (self.points, nodes, weight, area)
+            self._launch("change_contact", self.points, *common, *riding, *motion, *contact)
         system, held = (self.rhs, self.solution), (paths, start, self.corner)
         points = (self.points, begin, weight)
         self._launch("prepare_step_tangent", s.nodes, *common, *points, *motion, *held, *contact, *system)
@@ -76,22 +76,22 @@ class CudaTangent:
         s = self.stepper
         real = np.dtype(np.float32) if tolerance >= SINGLE_IS_ENOUGH else s.real
         if real.name not in self._solvers:
-            pattern, free = (s.arrays[name] for name in ("row_start", "column")), s.arrays["free"].astype(real)
-            self._solvers[real.name] = ColumnSolver(*pattern, free, self.columns, real)
+            row_start, column, free = (s.arrays[name] for name in ("row_start", "column", "free"))
+            self._solvers[real.name] = ColumnSolver(row_start, column, free.astype(real), self.columns, real)
         return self._solvers[real.name]
 
     def _solve(self, solver: ColumnSolver, tolerance: float, report: Any) -> None:
         s, real = self.stepper, solver.real
-        matrix = [x.astype(real, copy=False) for x in (s.blocks, s.inverse)]
+        blocks, inverse = (x.astype(real, copy=False) for x in (s.blocks, s.inverse))
         second = s.coarse.coarse if s.coarse is not None and s.coarse.used else None
         if second is not None:
             second.keep_fresh(s.blocks)
         if real == s.real:
-            solver.solve(*matrix, self.rhs, self.solution, tolerance, s.limit, report, second)
+            solver.solve(blocks, inverse, self.rhs, self.solution, tolerance, s.limit, report, second)
             return
         size = column_sizes(self.rhs)
         rhs, guess = ((x / size).astype(real) for x in (self.rhs, self.solution))
-        solver.solve(*matrix, rhs, guess, tolerance, s.limit, report, second)
+        solver.solve(blocks, inverse, rhs, guess, tolerance, s.limit, report, second)
         cupy.multiply(guess, size, out=self.solution)
 
     def _launch(self, function: str, threads: int, *arguments: Any) -> None:
