@@ -6,33 +6,36 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from hypothesis import assume, given, settings
+from gradient_suite import RollOut, complaints, table
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
 
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.variables import KINDS, make_variables
 from soft_estimator.geometry.shapes import Box, Shape, Sphere, Torus, sample
-from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
-from soft_estimator.physics.gradient import NAMES, ParameterGradient, shifted
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
 from soft_estimator.physics.model import Model, State, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
-from soft_estimator.physics.tangent import Tangent
 
 SHAPES: dict[str, tuple[Shape, float]] = {
     "ball": (Sphere(radius_m=0.04), 0.017),
     "block": (Box(size_m=(0.07, 0.05, 0.06)), 0.018),
     "ring": (Torus(major_radius_m=0.04, minor_radius_m=0.018, axis=(0, 0.3, 1)), 0.016),
 }
-# What a parameter's difference is stepped by where its value is small or zero.
-LEAST_SCALE = {"translation_m": 0.01, "plane_offset_m": 0.01, "stiffness_damping_s": 0.001}
+# An example takes seconds: a failing one is told as it was drawn, not shrunk for minutes.
+AS_DRAWN = (Phase.explicit, Phase.generate)
+# What one step of 2 ms may hardly show: a plane that is not reached, damping; and of a free flight, nothing of the
+# material at all: a rigid motion strains only to second order in the step.
+FAINT = ("plane_normal", "plane_offset_m", "mass_damping_per_s")
+FAINT_IN_FLIGHT = ("youngs_modulus_pa", "poissons_ratio", "density_kg_m3", "stiffness_damping_s")
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,13 @@ class Scene:
 
     model: Model
     parameters: Parameters
-    field: CarriedField
+    carried: CarriedField
     seed: int
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:
+        """Hypothesis would print every node of a failing scene."""
+        m = self.model
+        printer.text(f"Scene({self.parameters}, {m.integrator}, {m.contact}, {m.body.node_count} nodes, {self.seed})")
 
 
 @cache
@@ -112,67 +120,25 @@ def states_of(scene: Scene, parameters: Parameters, steps: int) -> list[State]:
     return states
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True, phases=AS_DRAWN)
 @given(scene=scenes())
 def test_one_step(scene: Scene) -> None:
-    """J = w·u + 0.01 w'·v after one step: every number in `Parameters`, by adjoint, tangent and differences.
+    """Every number in `Parameters` through one step: tangent = adjoint = differences, to the suite's tolerances.
 
-    Fourth-order differences leave rounding and truncation of about 1e-9, solves 1e-13; the components of one vector
-    are judged together, since one of them may be zero by symmetry.
+    Without contact the plane has no effect at all. Everything must stand above the noise of the differences but what
+    may be faint after one step; what is faint must still agree to that noise.
     """
-    rng = np.random.default_rng(scene.seed)
-    by_u, by_v = rng.normal(size=(2, scene.model.body.node_count, 3))
-
-    def value(parameters: Parameters) -> float:
-        after = states_of(scene, parameters, 1)[1]
-        return float((by_u * after.u).sum() + 0.01 * (by_v * after.v).sum())
-
-    before, after = states_of(scene, scene.parameters, 1)
-    assume(not after.calmed)
-    adjoint = Adjoint(Simulation(scene.model, scene.parameters))
-    bar = adjoint.zero_state()
-    bar.u += by_u
-    bar.v += 0.01 * by_v
-    gradient = adjoint.finish(adjoint.step_back(before, after, bar)[0])
-    for name in NAMES:
-        zero = np.atleast_1d(getattr(ParameterGradient.zero(1), name))
-        plain = np.ndim(getattr(ParameterGradient.zero(1), name)) == 0
-        units = [ParameterGradient.unit(1, name, None if plain else i) for i in range(len(zero))]
-        difference = np.array([_difference(value, scene.parameters, name, d) for d in units])
-        exact = np.atleast_1d(getattr(gradient, name))
-        assert np.abs(exact - difference).max() <= 1e-6 * np.abs(difference).max() + 1e-9, name
-    _check_dot_product(scene, gradient, by_u, by_v, rng)
+    assume(not states_of(scene, scene.parameters, 1)[1].calmed)
+    cost = RollOut(lambda p: Simulation(scene.model, p), 1, scene.seed)
+    zero = () if scene.model.contact is not None else ("plane_normal", "plane_offset_m")
+    rows = table(cost, scene.parameters, zero=zero)
+    held = scene.model.dirichlet.held or scene.model.dirichlet.weak
+    faint = FAINT if held or scene.model.contact is not None else FAINT + FAINT_IN_FLIGHT
+    wrong = [line for line in complaints(rows, zero) if not line.startswith(faint)]
+    assert not wrong, "\n".join(wrong)
 
 
-def _difference(value, parameters: Parameters, name: str, direction: ParameterGradient) -> float:
-    e = 1e-4 * max(float(np.abs(getattr(parameters, name)).max()), LEAST_SCALE.get(name, 0.1))
-
-    def slope(step: float) -> float:
-        ahead, behind = (value(shifted(parameters, direction, s * step)) for s in (1, -1))
-        return (ahead - behind) / (2 * step)
-
-    return (4 * slope(e / 2) - slope(e)) / 3
-
-
-def _check_dot_product(
-    scene: Scene, gradient: ParameterGradient, by_u: np.ndarray, by_v: np.ndarray, rng: np.random.Generator
-) -> None:
-    """The tangent along a random direction against the adjoint, to 1e-10 of the sum's largest term."""
-    direction = ParameterGradient.zero(1)
-    for name in NAMES:
-        size = max(float(np.abs(getattr(scene.parameters, name)).max()), LEAST_SCALE.get(name, 0.1))
-        shape = np.shape(getattr(direction, name))
-        setattr(direction, name, size * rng.normal(size=shape) if shape else size * float(rng.normal()))
-    simulation = Simulation(scene.model, scene.parameters)
-    tangent, before = Tangent(simulation, [direction]), simulation.initial_state()
-    after, _, kept = simulation.step_keeping(before)
-    change = tangent.step(before, after, kept, tangent.initial())[0][0]
-    by_tangent = float((by_u * change.u).sum() + 0.01 * (by_v * change.v).sum())
-    terms = [np.abs(np.asarray(getattr(gradient, n)) * getattr(direction, n)).max() for n in NAMES]
-    assert abs(by_tangent - gradient.dot(direction)) <= 1e-10 * max(terms)
-
-
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True, phases=AS_DRAWN)
 @given(scene=scenes())
 def test_thirty_steps_with_a_point_cloud(scene: Scene) -> None:
     """The robust point-cloud cost through 30 steps, all variables at once.
@@ -184,8 +150,8 @@ def test_thirty_steps_with_a_point_cloud(scene: Scene) -> None:
     assume(not any(s.calmed for s in states))
     rng = np.random.default_rng(scene.seed)
     body = scene.model.body
-    frames = [surface_frame(states[k].time_s, body, scene.field, states[k].u, 60, 2e-4, rng) for k in (10, 20, 30)]
-    problem = Problem(scene.model, make_variables(scene.parameters, list(KINDS)), frames, field=scene.field)
+    frames = [surface_frame(states[k].time_s, body, scene.carried, states[k].u, 60, 2e-4, rng) for k in (10, 20, 30)]
+    problem = Problem(scene.model, make_variables(scene.parameters, list(KINDS)), frames, field=scene.carried)
     v = problem.variables
     theta = v.start() + 1e-3 * np.minimum(v.prior_std, 1.0)
     at = problem.evaluate(theta, gradient=True, jacobian=True)
