@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -149,7 +150,7 @@ def test_a_diverged_step_is_exit_code_1(
 ) -> None:
     # 1e200 m/s squared overflows: the energy is infinite, and that must not go unsaid. A scene file may not ask for it,
     # so the bound is lifted.
-    monkeypatch.setattr("soft_estimator.schema.section.LARGEST", 1e300)
+    monkeypatch.setattr(importlib.import_module("soft_estimator.schema.section"), "LARGEST", 1e300)
     scene = write_scene(tmp_path, initial={"velocity_m_s": [0, 1e200, 0]})
     code = main(["simulate", scene, "--out", str(tmp_path / "out"), "--no-pictures", "--backend", "cpu"])
     printed = capsys.readouterr()
