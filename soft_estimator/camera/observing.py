@@ -15,11 +15,36 @@ from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.physics.body import Body
 
+# A ray whose search ends farther off the surface than this part of a cell has not met it. Newton's steps along a ray
+# either converge, to 1e-14 of a cell, or the ray grazes the outline and passes by at over 1e-4: of 53,000 rays in three
+# scenes, at rest and deformed, with and without jitter, none ended between 1e-12 and 1e-4.
+ON_SURFACE_CELLS = 1e-6
 # A residual cannot be believed below this, even without noise: the arithmetic and the solver's tolerance stand behind
 # it.
 LEAST_STD_M = 1e-5
 # Points seen at a more grazing angle than this are left out, as any depth pipeline does.
 LEAST_COSINE = 0.35
+
+
+class UnseenBody(ValueError):
+    """No camera sees anything of the body."""
+
+
+def surface_hits(
+    camera: PinholeCamera, body: Body, field: CarriedField, u: np.ndarray, rays: np.ndarray, depth_m: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where rays meet the deformed body: points (n, 3) [m] in the world, and whether each lies on the surface (n,).
+
+    The body is where its carried distance field is zero, which residuals are measured to; its triangles, where the
+    search along the rays starts, cut a curved surface short.
+
+    Args:
+        rays: in the camera frame, third component 1, (n, 3). depth_m: depth of the triangles along each, (n,).
+    """
+    start_m = camera.to_world_frame(rays * depth_m[:, None])
+    hits = onto_surface(body, field, u, start_m, rays @ camera.rotation.T)
+    off_m = np.abs(point_residuals(body, field, ObservedFrame.of(0.0, hits, 0.0), u).value_m)
+    return hits, off_m < ON_SURFACE_CELLS * field.spacing_m
 
 
 def surface_frame(
@@ -57,7 +82,7 @@ def camera_frame(
     parts = [_one_camera(camera, body, field, u, noise, rng) for camera in cameras]
     points, std, share, along = (np.concatenate([part[k] for part in parts]) for k in range(4))
     if len(points) == 0:
-        raise ValueError(f"no camera sees the body at {time_s:g} s; turn a camera towards it")
+        raise UnseenBody(f"no camera sees the body at {time_s:g} s; turn a camera towards it")
     if budget is not None and len(points) > budget:
         keep = np.sort(rng.choice(len(points), budget, replace=False))
         points, std, share, along = points[keep], std[keep], share[keep], along[keep]
@@ -92,9 +117,8 @@ def _one_camera(
     seen = depth > 0
     if not seen.any():
         return np.zeros((0, 3)), np.zeros(0), np.zeros(0), np.zeros((0, 3))
-    hits = onto_surface(body, field, u, points_from_depth(camera, depth), camera.rays()[seen] @ camera.rotation.T)
-    # Rays that only graze the body may find no surface; what they hit on the triangles is no observation.
-    on = np.abs(point_residuals(body, field, ObservedFrame.of(0.0, hits, 0.0), u).value_m) < 1e-6 * field.spacing_m
+    # What a ray that only grazes the body hits on the triangles is no observation.
+    hits, on = surface_hits(camera, body, field, u, camera.rays()[seen], depth[seen])
     depth[seen] = np.where(on, camera.to_camera_frame(hits)[:, 2], 0.0)
     if noise is None:
         hits = hits[on]
@@ -135,9 +159,7 @@ def _jittered_depth(
     rays = camera.rays()[seen]
     rays[:, 0] += std_px * rng.standard_normal(len(rays)) / camera.fx_px
     rays[:, 1] += std_px * rng.standard_normal(len(rays)) / camera.fy_px
-    guess = camera.to_world_frame(rays * depth[seen][:, None])
-    hits = onto_surface(body, field, u, guess, rays @ camera.rotation.T)
-    off = np.abs(point_residuals(body, field, ObservedFrame.of(0.0, hits, 0.0), u).value_m)
+    hits, on = surface_hits(camera, body, field, u, rays, depth[seen])
     out = depth.copy()
-    out[seen] = np.where(off < 1e-3 * field.spacing_m, camera.to_camera_frame(hits)[:, 2], 0.0)
+    out[seen] = np.where(on, camera.to_camera_frame(hits)[:, 2], 0.0)
     return out

@@ -9,12 +9,10 @@ import numpy as np
 
 from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.depth_sensor import DepthNoise
-from soft_estimator.camera.pinhole import Mesh, PinholeCamera, depth_and_mesh_images, points_from_depth
+from soft_estimator.camera.observing import surface_hits
+from soft_estimator.camera.pinhole import Mesh, PinholeCamera, depth_and_mesh_images
 from soft_estimator.camera.scene_cameras import depth_noise, scene_cameras, times_from_start
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
-from soft_estimator.estimation.residuals.carried_surface import onto_surface
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
-from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
 from soft_estimator.scene.motion import displacements
@@ -22,8 +20,6 @@ from soft_estimator.scene.scene import Scene
 
 # The table reaches this many body sizes to each side: it fills the lower part of an image, and has edges.
 TABLE_BODY_SIZES = 3.0
-# A point this part of a voxel off the field's surface lies on it.
-_ON_SURFACE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,13 +90,9 @@ class SceneView:
         depth, owner = depth_and_mesh_images(camera, meshes)
         on_body = (owner == 0) & (depth > 0)
         if on_body.any():
-            # Triangles cut a curved surface short; the body is where its distance field is zero.
-            hits = points_from_depth(camera, np.where(on_body, depth, 0.0))
-            moved = onto_surface(body, self.field, u_m, hits, camera.rays()[on_body] @ camera.rotation.T)
-            off = point_residuals(body, self.field, ObservedFrame.of(0.0, moved, 0.0), u_m).value_m
             # A ray that grazes the outline may pass by the field's surface; there the triangle is what is seen.
-            found = np.abs(off) < _ON_SURFACE * self.field.spacing_m
-            depth[on_body] = np.where(found, camera.to_camera_frame(moved)[:, 2], depth[on_body])
+            hits, found = surface_hits(camera, body, self.field, u_m, camera.rays()[on_body], depth[on_body])
+            depth[on_body] = np.where(found, camera.to_camera_frame(hits)[:, 2], depth[on_body])
         return depth
 
 

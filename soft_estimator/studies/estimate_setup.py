@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.camera.observing import camera_frame
+from soft_estimator.camera.observing import UnseenBody, camera_frame
 from soft_estimator.camera.scene_cameras import cameras_of, depth_noise, frame_times_s
 from soft_estimator.estimation.residuals.carried_field import CarriedField
 from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE
@@ -43,9 +43,7 @@ def observe_truth(
         try:
             frames.append(camera_frame(times[k], scene.body, field, u, cameras, noise, rng, points, isotropic_m))
             names.append(name)
-        except ValueError as error:
-            if "no camera sees" not in str(error):
-                raise
+        except UnseenBody:
             aside.append(SetAside(name, times[k], "not seen by any camera"))
         if progress:
             progress("observing", k + 1, len(times), "")
