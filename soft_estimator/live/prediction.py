@@ -15,6 +15,7 @@ from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
+from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
 
 SeenPoints = tuple[float, np.ndarray]  # stamp [s], points on the object (n, 3) [m]
@@ -29,19 +30,10 @@ def predict(
         start_s: stamp of the scene's time 0, which tells where led parts of the body are; the estimate's if left out.
     """
     simulation = Simulation(model, estimate.values, backend)
-    step, device, host = model.integrator.step_s, backend.to_device, backend.to_host
     begun = estimate.stamp_s - (estimate.stamp_s if start_s is None else start_s)
-    u, v, a = (device(np.array(x), model.dtype) for x in (estimate.u_m, estimate.v_m_s, estimate.a))
-    before = after = State(u, v, a, begun)
-    done = 0
-    for stamp_s in stamps_s:
-        ahead = stamp_s - estimate.stamp_s
-        while done * step < ahead - 1e-6 * step:
-            before, after = after, simulation.step(after)[0]
-            done += 1
-        share = 1.0 if done == 0 else min(max(ahead / step - (done - 1), 0.0), 1.0)
-        share = 1.0 if share > 1 - 1e-6 else share
-        yield ((1 - share) * host(before.u) + share * host(after.u)).astype(np.float64)
+    u, v, a = (backend.to_device(np.array(x), model.dtype) for x in (estimate.u_m, estimate.v_m_s, estimate.a))
+    ahead_s = (stamp_s - estimate.stamp_s for stamp_s in stamps_s)
+    return displacements(simulation, ahead_s, State(u, v, a, begun))
 
 
 def foretell(
