@@ -95,7 +95,7 @@ def build_parser(left_out: list[str] | None = None) -> argparse.ArgumentParser:
             left_out.append(f"{command.module} cannot be loaded ({error}); soft-estimator doctor says what to do")
             continue
         added = getattr(module, command.add)(commands)
-        added.set_defaults(run=getattr(module, command.run))
+        added.set_defaults(run=getattr(module, command.run), whole_parser=parser)
     return parser
 
 

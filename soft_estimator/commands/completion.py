@@ -34,12 +34,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    script = completion_script(args.shell)
+    script = completion_script(args.shell, args.whole_parser)
     print(json.dumps({"shell": args.shell, "script": script}) if args.json else script)
     return 0
 
 
-def completion_script(shell: str) -> str:
+def completion_script(shell: str, parser: argparse.ArgumentParser) -> str:
     """The script, made from the parser itself."""
     try:
         shtab = importlib.import_module("shtab")
@@ -47,9 +47,6 @@ def completion_script(shell: str) -> str:
         raise ValueError("completion needs the Python package shtab; python -m pip install shtab") from None
     if shell not in shtab.SUPPORTED_SHELLS:
         raise ValueError(f"shtab {shtab.__version__} does not know {shell}; python -m pip install --upgrade shtab")
-    from soft_estimator.cli import build_parser
-
-    parser = build_parser()
     for command in _subcommands(parser).values():
         for action in command._actions:
             _say_what_fits(action, shtab)

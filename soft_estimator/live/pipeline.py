@@ -8,6 +8,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.setup import build_window, tell_plane
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
@@ -34,7 +35,7 @@ class LivePipeline:
         self.scene, self.finder = scene, ObjectFinder(finder)
         self._config, self._backend, self._register = window, backend, register_settings
         self._window: SlidingWindow | None = None
-        self._newest_s: float | None = None
+        self._episodes = EpisodeWatch()
         self.found: ObjectPoints | NothingFound | None = None
 
     @property
@@ -56,9 +57,8 @@ class LivePipeline:
                 sensor_m=cloud.sensor_m,
                 register_settings=self._register,
             )
-        if self._newest_s is not None and not -0.2 < stamp_s - self._newest_s < self._window.config.jump_s:
+        if self._episodes.jump(stamp_s, self.finder.settings.track.forget_after_s):
             self.finder.forget()
-        self._newest_s = stamp_s
         self.found = found = self.finder.process(cloud, mask, stamp_s)
         if found.plane is not None and self._window.status == "starting":
             tell_plane(self._window, found.plane.normal, found.plane.offset_m)

@@ -90,6 +90,13 @@ class TrackSettings(Section):
         doc="a piece with this share of its points in the predicted box is the object's as a whole",
     )
     patience_frames: int = quantity(15, low=0, doc="frames without the object after which it is given up")
+    forget_after_s: float = quantity(
+        1.0,
+        unit="s",
+        low=0,
+        low_open=True,
+        doc="a gap between frames after which the object is looked for anew, as where time jumps back",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
+from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings
@@ -25,7 +26,6 @@ from soft_estimator.ros.settings import CloudSettings, FrameSettings
 from soft_estimator.ros.worker import Worker
 
 SENSOR_QOS = QoSProfile(depth=10, reliability=QoSReliabilityPolicy.BEST_EFFORT)
-_BACK_S = 1e-6  # stamps may be rounded
 
 
 class CloudNode(Node):
@@ -45,7 +45,7 @@ class CloudNode(Node):
         )
         self.worker.ask(_warm_up)
         self.info: CameraInfo | None = None
-        self.last_s: float | None = None
+        self.episodes = EpisodeWatch()
         self.points = self.create_publisher(PointCloud2, "object_points", 10)
         self.plane = self.create_publisher(PoseStamped, "support_plane", 10)
         if self.settings.input == "points":
@@ -77,7 +77,10 @@ class CloudNode(Node):
             self.health.warn("stamp", "the cloud carries no stamp; the time of its arrival is taken")
             stamp = self.get_clock().now().to_msg()
         time_s = seconds_of(stamp)
-        self._watch_time(time_s)
+        jump = self.episodes.jump(time_s, self.finder.settings.track.forget_after_s)
+        if jump:
+            self.health.warn("time", f"{jump}; the object is looked for anew")
+            self.finder.forget()
         transform = self.frames.to_fixed(message.header.frame_id, stamp)
         if isinstance(message, PointCloud2):
             cloud = cloud_from_message(message, transform, self.frames.settings.optical_axis)
@@ -102,19 +105,6 @@ class CloudNode(Node):
         age_s = 1e-9 * self.get_clock().now().nanoseconds - time_s
         if 0 <= age_s < 3600:
             self.health.took("latency", age_s)
-
-    def _watch_time(self, time_s: float) -> None:
-        """Forget the object where time jumps: what was known of its motion is of no use."""
-        last, self.last_s = self.last_s, time_s
-        if last is None:
-            return
-        if time_s < last - _BACK_S:
-            self.health.warn("time", f"time went back by {last - time_s:.3f} s; the object is looked for anew")
-        elif time_s > last + self.settings.forget_after_s:
-            self.health.warn("time", f"no cloud for {time_s - last:.1f} s; the object is looked for anew")
-        else:
-            return
-        self.finder.forget()
 
     def close(self) -> bool:
         """End the worker; whether it ended."""

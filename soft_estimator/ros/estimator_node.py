@@ -16,6 +16,7 @@ from soft_estimator.backends import choose_backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.live.episodes import EpisodeGate
 from soft_estimator.live.setup import build_window, tell_plane
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import object_from_message, stamp_of
@@ -27,7 +28,6 @@ from soft_estimator.ros.parameters import NodeParameters
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import EstimatorSettings, FrameSettings, SceneSettings
-from soft_estimator.ros.stretches import Stretches
 from soft_estimator.ros.worker import Worker
 from soft_estimator.scene.scene import Scene
 
@@ -52,7 +52,7 @@ class EstimatorNode(LifecycleNode):
         self.window: SlidingWindow | None = None
         self.plane: tuple[np.ndarray, float] | None = None
         self.active = False
-        self.stretches = Stretches(self.settings.queue_frames, self.window_config.jump_s, self.settings.patience_s)
+        self.gate = EpisodeGate(self.settings.queue_frames, self.window_config.jump_s, self.settings.patience_s)
         self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
         self.create_subscription(PoseStamped, "support_plane", self._on_plane, 10)
         serve(self)
@@ -116,7 +116,7 @@ class EstimatorNode(LifecycleNode):
         if not self.active or self.worker is None:
             return
         stamp_s = seconds_of(message.header.stamp)
-        enters, left_out = self.stretches.admit(stamp_s, self.worker.waiting)
+        enters, left_out = self.gate.admit(stamp_s, self.worker.waiting)
         if left_out:
             self.worker.ask(lambda: self._skip(left_out))
         if enters:

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import strftime
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from lifecycle_msgs.msg import State as Phase
 from std_srvs.srv import Trigger
 
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.ros.reports import estimate_json
+from soft_estimator.ros.settings import EstimatorSettings
+from soft_estimator.ros.worker import Worker
+from soft_estimator.scene.scene import Scene
 
-if TYPE_CHECKING:
-    from soft_estimator.ros.estimator_node import EstimatorNode
+
+class Served(Protocol):
+    """What the services need of the estimator's node."""
+
+    active: bool
+    worker: Worker[Any] | None
+    window: SlidingWindow | None
+    scene: Scene | None
+    settings: EstimatorSettings
+
+    def phase(self) -> int: ...
+
+    def trigger_configure(self) -> Any: ...
+
+    def trigger_activate(self) -> Any: ...
+
+    def trigger_deactivate(self) -> Any: ...
+
+    def create_service(self, kind: Any, name: str, answer: Any) -> Any: ...
 
 
-def serve(node: EstimatorNode) -> None:
+def serve(node: Served) -> None:
     """Offer the services of a node."""
     for name, call in (("start", start), ("stop", stop), ("reset", reset), ("save", save)):
 
@@ -26,7 +47,7 @@ def serve(node: EstimatorNode) -> None:
         node.create_service(Trigger, f"~/{name}", answer)
 
 
-def start(node: EstimatorNode) -> tuple[bool, str]:
+def start(node: Served) -> tuple[bool, str]:
     """Configure where needed, and let frames in."""
     if node.phase() == Phase.PRIMARY_STATE_UNCONFIGURED:
         node.trigger_configure()
@@ -35,14 +56,14 @@ def start(node: EstimatorNode) -> tuple[bool, str]:
     return node.active, "taking in frames" if node.active else "could not be configured; see /diagnostics"
 
 
-def stop(node: EstimatorNode) -> tuple[bool, str]:
+def stop(node: Served) -> tuple[bool, str]:
     """Pass frames over; the estimate is kept."""
     if node.phase() == Phase.PRIMARY_STATE_ACTIVE:
         node.trigger_deactivate()
     return not node.active, "frames are passed over"
 
 
-def reset(node: EstimatorNode) -> tuple[bool, str]:
+def reset(node: Served) -> tuple[bool, str]:
     """Forget everything and start from the first guesses."""
     worker, window = node.worker, node.window
     if worker is None or window is None:
@@ -52,7 +73,7 @@ def reset(node: EstimatorNode) -> tuple[bool, str]:
     return True, "starts anew from the first guesses"
 
 
-def save(node: EstimatorNode) -> tuple[bool, str]:
+def save(node: Served) -> tuple[bool, str]:
     """Write the newest estimate into the folder save_to."""
     window, scene = node.window, node.scene
     last = None if window is None else window.last

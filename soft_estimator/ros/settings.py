@@ -32,15 +32,12 @@ class FrameSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class CloudSettings(Section):
-    """What comes in, and how long it is waited for."""
+    """What comes in, and how much of it may wait."""
 
     input: str = choice(
         "points", options=("points", "depth"), doc="take PointCloud2, or a depth image with its CameraInfo"
     )
     queue_clouds: int = quantity(4, low=1, high=100, doc="newest clouds that may wait; older ones are dropped")
-    forget_after_s: float = quantity(
-        1.0, unit="s", low=0, low_open=True, doc="a gap after which the object is looked for anew"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +56,13 @@ class EstimatorSettings(Section):
 
     autostart: bool = setting(True, doc="configure and activate without being asked")
     queue_frames: int = quantity(
-        40, low=1, high=1000, doc="frames that may wait; when more do, none is taken in until the next stretch begins"
+        40, low=1, high=1000, doc="frames that may wait; when more do, none is taken in until the next episode begins"
     )
     patience_s: float = quantity(
         3.0,
         unit="s",
         low=0,
-        doc="time that a new stretch (a gap in time) is waited for then, before any frame begins one",
+        doc="time that a new episode (a gap in time) is waited for then, before any frame begins one",
     )
     save_to: str = setting("out", doc="folder in which ~/save writes estimate_*.json")
     use_support_plane: bool = setting(

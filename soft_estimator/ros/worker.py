@@ -14,7 +14,7 @@ class Worker(Generic[T]):
     """Runs `work(item)` in a thread of its own, one item after the other.
 
     Items wait in a queue of limited capacity; when it is full the oldest goes, and is counted. The thread takes all
-    that waits at once and works it off before it looks again: who falls behind does stretches of consecutive items
+    that waits at once and works it off before it looks again: who falls behind does runs of consecutive items
     and leaves out what lies between them, instead of single items far apart. With a capacity of 1 that is a mailbox in
     which the newest item wins. `ask` runs a function in the same thread before the next item.
     """

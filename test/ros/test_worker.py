@@ -57,7 +57,7 @@ def test_every_item_is_done_or_counted_in_order_and_the_newest_stays(capacity: i
     worker, done, gate, _ = held_worker(capacity)
     for item in range(count):
         worker.put(item)
-        assert worker.waiting <= 2 * capacity  # one stretch at hand, one in the queue
+        assert worker.waiting <= 2 * capacity  # one run at hand, one in the queue
     gate.set()
     end = time.monotonic() + 5
     while len(done) + worker.dropped < count and time.monotonic() < end:
@@ -68,10 +68,10 @@ def test_every_item_is_done_or_counted_in_order_and_the_newest_stays(capacity: i
     assert done[-1] == count - 1
 
 
-def test_who_falls_behind_does_stretches_of_consecutive_items() -> None:
+def test_who_falls_behind_does_runs_of_consecutive_items() -> None:
     worker, done, gate, _ = held_worker(5)
     worker.put(0)
-    wait_taken(worker)  # a stretch of one is at hand; the next begins with what waits then
+    wait_taken(worker)  # a run of one is at hand; the next begins with what waits then
     for item in range(1, 21):
         worker.put(item)
     finish(worker, gate, 6, done)
