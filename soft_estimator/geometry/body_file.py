@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from soft_estimator.geometry.array_files import one_line, read_npz
 from soft_estimator.geometry.grid import SignedDistanceGrid
+from soft_estimator.geometry.shapes import DEFAULT_NODE_BUDGET
 
 
 def write_body(path: str | Path, grid: SignedDistanceGrid, **more: Any) -> None:
@@ -24,16 +25,18 @@ def read_body(path: str | Path) -> SignedDistanceGrid:
     """The signed distance grid of a body file."""
     remedy = "write one with: soft-estimator scan"
     try:
-        with np.load(path, allow_pickle=False) as data:
-            phi, origin, spacing = (data[name] for name in ("phi_m", "origin_m", "spacing_m"))
+        # φ in double precision on as many nodes as a grid may have
+        phi, origin, spacing = read_npz(path, ("phi_m", "origin_m", "spacing_m"), 8 * DEFAULT_NODE_BUDGET)
     except OSError as error:
-        raise ValueError(f"body file {path} cannot be read ({' '.join(str(error).split())}); {remedy}") from error
-    # in so many ways numpy says that a file is none of its own, holds a bare array, or other names
-    except (KeyError, EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no body file, it lacks phi_m, origin_m or spacing_m; {remedy}") from error
+        raise ValueError(f"body file {path} cannot be read ({one_line(error)}); {remedy}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is no body file ({one_line(error)}); {remedy}") from error
     if spacing.size != 1 or origin.size != 3:
         raise ValueError(f"body file {path} has origin_m {origin.shape} and spacing_m {spacing.shape}; {remedy}")
-    grid = SignedDistanceGrid(phi, origin, float(spacing))
+    try:
+        grid = SignedDistanceGrid(phi, origin, float(spacing.reshape(())))
+    except ValueError as error:
+        raise ValueError(f"body file {path} holds no grid ({one_line(error)}); {remedy}") from error
     if not (grid.phi_m < 0).any():
         raise ValueError(f"body file {path} has no negative distance, so no body; scan it again")
     return grid

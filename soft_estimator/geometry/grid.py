@@ -31,10 +31,13 @@ class SignedDistanceGrid:
             raise ValueError(f"phi_m must be a 3-D array with at least 2 nodes a side, got shape {phi.shape}")
         if not np.isfinite(phi).all():
             raise ValueError("phi_m holds NaN or infinite values; every node needs a finite distance")
-        if not self.spacing_m > 0:
-            raise ValueError(f"spacing_m must be positive, got {self.spacing_m}")
+        if not 0 < self.spacing_m < np.inf:
+            raise ValueError(f"spacing_m must be positive and finite, got {self.spacing_m}")
+        origin = np.asarray(self.origin_m, dtype=np.float64).reshape(3)
+        if not np.isfinite(origin).all():
+            raise ValueError(f"origin_m must be finite, got {origin.tolist()}")
         object.__setattr__(self, "phi_m", phi)
-        object.__setattr__(self, "origin_m", np.asarray(self.origin_m, dtype=np.float64).reshape(3))
+        object.__setattr__(self, "origin_m", origin)
         object.__setattr__(self, "spacing_m", float(self.spacing_m))
 
     @property

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from soft_estimator.geometry.array_files import one_line
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.shapes import DEFAULT_NODE_BUDGET, Align, sample_distance
 from soft_estimator.geometry.surface import mesh_volume_m3
 
 _FORMATS = (".obj", ".stl", ".ply")
+_MOST_BYTES = 1 << 30
 
 
 def load_mesh(path: str | Path, scale_to_m: float) -> tuple[np.ndarray, np.ndarray]:
@@ -121,11 +124,14 @@ def _read_triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if path.suffix.lower() not in _FORMATS:
         raise ValueError(f"mesh file {path} has the ending {path.suffix!r}; use one of {', '.join(_FORMATS)}")
     try:
-        loaded: Any = trimesh.load(path, process=False, force="mesh")
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
+        # as a stream: by its path the library would follow the file's word to other files, such as materials
+        stream, ending = io.BytesIO(path.read_bytes()), path.suffix.lower().removeprefix(".")
+        loaded: Any = trimesh.load(stream, file_type=ending, process=False, force="mesh")
         vertices, faces = np.asarray(loaded.vertices), np.asarray(loaded.faces)
     except Exception as error:  # a parser may raise anything on a damaged file
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"mesh file {path} cannot be read ({reason}); export it again") from error
+        raise ValueError(f"mesh file {path} cannot be read ({one_line(error)}); export it again") from error
     return vertices.astype(np.float64).reshape(-1, 3), faces.astype(np.int64).reshape(-1, 3)
 
 

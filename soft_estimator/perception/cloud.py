@@ -9,6 +9,8 @@ import numpy as np
 
 from soft_estimator.backends.cpu.cloud import points_from_depth, transform_points
 
+MOST_POINTS = 20_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
@@ -84,6 +86,7 @@ class Intrinsics:
         numbers = (self.fx_px, self.fy_px, self.cx_px, self.cy_px, *self.distortion)
         if self.width_px < 1 or self.height_px < 1:
             raise ValueError(f"image of {self.width_px}x{self.height_px} px: width and height must be at least 1")
+        check_size(self.width_px * self.height_px)
         if not np.isfinite(numbers).all() or not (self.fx_px > 0 and self.fy_px > 0):
             raise ValueError(
                 f"fx, fy, cx, cy, distortion {numbers} must be finite and fx, fy positive; is it calibrated?"
@@ -198,6 +201,7 @@ def cloud_from_points(
     array = np.asarray(points)
     if array.ndim not in (2, 3) or array.shape[-1] != 3:
         raise ValueError(f"points of shape {array.shape}: give (n, 3), or (height, width, 3) for an organised cloud")
+    check_size(array.size // 3)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"points of type {array.dtype}: give real numbers in metres")
     rotation, translation = split_transform(transform)
@@ -211,6 +215,12 @@ def cloud_from_points(
     transform_points(flat, rotation, translation, out)
     axis = rotation @ (direction / length)
     return Cloud(out.reshape(array.shape), rotation, translation, axis, _colours(colour, array.shape[:-1]))
+
+
+def check_size(points: int) -> None:
+    """Refuse a cloud too large to be worked on: each of its points takes about a hundred bytes on the way."""
+    if points > MOST_POINTS:
+        raise ValueError(f"a cloud of {points} points is over the {MOST_POINTS} that are taken; thin or crop it first")
 
 
 def split_transform(transform: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

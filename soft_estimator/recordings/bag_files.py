@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import heapq
 import re
-import shutil
+import sqlite3
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
+
+from soft_estimator.recordings.unpacking import bound_chunks, unpack_file, unpack_zstd
 
 BAG_ENDINGS = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"  # no CDR message starts like this
@@ -72,7 +74,9 @@ class Bag:
         try:
             if file.suffix == ".zstd":
                 folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="soft_estimator_bag_")))
-                file = _unpacked(file, folder)
+                file = unpack_file(file, folder)
+            if file.suffix == ".db3":
+                check_plain_tables(file)
             opened = reader(file)
             opened.open()
         except Exception as error:  # a damaged file fails in any way: struct, assertion, SQLite, ...
@@ -104,7 +108,7 @@ class Bag:
             try:
                 connection, stamp_ns, raw = next(messages)
                 if bytes(raw[:4]) == _ZSTD_MAGIC:
-                    raw = _zstd_decompress(bytes(raw))
+                    raw = unpack_zstd(bytes(raw))
             except StopIteration:
                 return
             except Exception as error:
@@ -151,17 +155,20 @@ def list_topics(topics: Collection[Topic]) -> str:
     return "it has " + ", ".join(f"{t.name} ({t.kind}, {t.count} messages)" for t in topics)
 
 
+def check_plain_tables(file: Path) -> None:
+    """Refuse a database whose tables compute what they hold: a few bytes of SQL make a message of a gigabyte."""
+    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as base:
+        for table in ("messages", "topics"):
+            hidden = [row[1] for row in base.execute(f"PRAGMA table_xinfo({table})") if row[6]]
+            (sql,) = base.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone() or ("",)
+            if hidden or "virtual" in sql.lower().split("(")[0]:
+                raise ValueError(f"its table {table} is not a plain one, as a recorder writes it")
+
+
 def _damaged(file: Path, error: Exception) -> str:
     said = " ".join(str(error).split()) or type(error).__name__
     remedy = "mcap recover" if ".mcap" in file.name else "sqlite3 .recover"
     return f"bag file {file} cannot be read ({said}); it is damaged or was cut short: try `{remedy}` on it"
-
-
-def _unpacked(file: Path, folder: Path) -> Path:
-    out = folder / file.name.removesuffix(".zstd")
-    with _zstd_open(file) as packed, out.open("wb") as plain:
-        shutil.copyfileobj(packed, plain)
-    return out
 
 
 def _import_rosbags() -> tuple[Any, Any]:
@@ -170,22 +177,5 @@ def _import_rosbags() -> tuple[Any, Any]:
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
         raise ValueError("reading a bag needs rosbags; run: pip install soft_estimator[perception]") from error
+    bound_chunks()
     return Reader, get_typestore(Stores.ROS2_JAZZY)
-
-
-def _zstd_decompress(data: bytes) -> bytes:
-    return bytes(_zstd().decompress(data))
-
-
-def _zstd_open(file: Path) -> Any:
-    return _zstd().open(file, "rb")
-
-
-def _zstd() -> Any:
-    """Whichever zstd module came with Python or with rosbags."""
-    for name in ("compression.zstd", "backports.zstd", "zstandard"):
-        try:
-            return __import__(name, fromlist=["decompress"])
-        except ImportError:
-            continue
-    raise ValueError("the bag is compressed with zstd; run: pip install backports.zstd")

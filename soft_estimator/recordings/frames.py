@@ -20,11 +20,23 @@ from pathlib import Path
 
 import numpy as np
 
-from soft_estimator.perception.cloud import Cloud, Intrinsics, cloud_from_depth, cloud_from_points
+from soft_estimator.geometry.array_files import one_line, read_npy
+from soft_estimator.perception.cloud import (
+    MOST_POINTS,
+    Cloud,
+    Intrinsics,
+    check_size,
+    cloud_from_depth,
+    cloud_from_points,
+)
 from soft_estimator.recordings.bag_files import BAG_ENDINGS, is_recording
 from soft_estimator.recordings.bags import read_bag
-from soft_estimator.recordings.point_files import POINT_ENDINGS, read_points
+from soft_estimator.recordings.point_files import MOST_FILE_BYTES, POINT_ENDINGS, read_points
+from soft_estimator.recordings.tables import file_inside, read_table
 from soft_estimator.recordings.transforms import rotation_of
+from soft_estimator.schema.section import shown
+
+_MOST_CAMERA_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +96,13 @@ def _read_folder(folder: Path) -> Iterator[Frame]:
         raise ValueError(f"{stamps} names no frames; give one line per file: name, seconds")
     poses = {name: _pose(values, folder) for name, values in _rows(folder / "poses.csv", 8)}
     for name, values in sorted(rows, key=lambda row: row[1][0]):
-        file = folder / name
+        file = file_inside(folder, name)
+        if file is None:
+            raise ValueError(f"{stamps} names {shown(name)}, which is outside its folder; move the file beside it")
         if not file.is_file():
-            raise ValueError(f"{stamps} names {name}, which does not exist in {folder}")
+            raise ValueError(f"{stamps} names {shown(name)}, which does not exist in {folder}")
         if poses and name not in poses:
-            raise ValueError(f"{folder / 'poses.csv'} has no line for {name}; give every frame a pose, or none")
+            raise ValueError(f"{folder / 'poses.csv'} has no line for {shown(name)}; give every frame a pose, or none")
         yield Frame(values[0], _read_cloud(file, folder / "camera.json", poses.get(name)), name, _mask_of(file))
 
 
@@ -97,25 +111,24 @@ def _rows(path: Path, columns: int) -> list[tuple[str, list[float]]]:
     if not path.is_file():
         return []
     rows = []
-    with path.open(newline="", encoding="utf-8") as stream:
-        for number, line in enumerate(csv.reader(stream), 1):
-            if not line or not "".join(line).strip():
+    for number, line in read_table(path):
+        try:
+            values = [float(cell) for cell in line[1:columns]]
+            if len(values) != columns - 1 or not np.isfinite(values).all():
+                raise ValueError
+        except ValueError:
+            if number == 1:
                 continue
-            try:
-                values = [float(cell) for cell in line[1:columns]]
-                if len(values) != columns - 1 or not np.isfinite(values).all():
-                    raise ValueError
-            except ValueError:
-                if number == 1:
-                    continue
-                raise ValueError(f"{path} line {number} is {line}; it needs a name and {columns - 1} numbers") from None
-            rows.append((line[0].strip(), values))
+            raise ValueError(
+                f"{path} line {number} is {shown(line)}; it needs a name and {columns - 1} numbers"
+            ) from None
+        rows.append((line[0].strip(), values))
     return rows
 
 
 def _read_cloud(file: Path, camera_file: Path, pose: np.ndarray | None) -> Cloud:
     if file.suffix.lower() == ".npy":
-        array = _load_npy(file)
+        array = read_npy(file, MOST_FILE_BYTES)
         if array.ndim == 2 and (array.shape[1] != 3 or array.dtype == np.uint16):
             if not camera_file.is_file():
                 raise ValueError(
@@ -131,17 +144,11 @@ def _read_cloud(file: Path, camera_file: Path, pose: np.ndarray | None) -> Cloud
     return cloud_from_points(points, pose, colour)
 
 
-def _load_npy(file: Path) -> np.ndarray:
-    try:
-        return np.load(file, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{file} cannot be read ({' '.join(str(error).split())}); write it with numpy.save") from error
-
-
 def read_camera(path: str | Path) -> tuple[Intrinsics, np.ndarray | None]:
     """Lens and transform (4, 4), if there is one, of a camera.json."""
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as stream:
+            data = json.loads(stream.read(_MOST_CAMERA_BYTES))
         matrix = [data["fx"], 0, data["cx"], 0, data["fy"], data["cy"], 0, 0, 1]
         lens = Intrinsics.from_camera_info(
             int(data["width"]),
@@ -154,23 +161,29 @@ def read_camera(path: str | Path) -> tuple[Intrinsics, np.ndarray | None]:
         return lens, None if transform is None else np.asarray(transform, dtype=np.float64)
     except KeyError as error:
         raise ValueError(f"{path} lacks {error}; it needs width, height, fx, fy, cx and cy") from None
-    except (TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({' '.join(str(error).split())}); see the format of camera.json"
-        ) from error
+    except (TypeError, AttributeError, ValueError, OverflowError, RecursionError, OSError) as error:
+        raise ValueError(f"{path} cannot be read ({one_line(error)}); see the format of camera.json") from error
 
 
 def _mask_of(file: Path) -> np.ndarray | None:
     stored = file.parent / "masks" / f"{file.stem}.npy"
     if stored.is_file():
-        return _load_npy(stored).astype(bool)
+        return read_npy(stored, MOST_POINTS).astype(bool)
     picture = stored.with_suffix(".png")
     if picture.is_file():
-        from PIL import Image
-
-        with Image.open(picture) as image:
-            return np.asarray(image.convert("L")) > 127
+        return _read_mask(picture)
     return None
+
+
+def _read_mask(picture: Path) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(picture, formats=("PNG",)) as image:
+            check_size(image.width * image.height)  # its pixels are not unpacked yet
+            return np.asarray(image.convert("L")) > 127
+    except Exception as error:  # a parser may raise anything on a damaged file
+        raise ValueError(f"mask {picture} cannot be read ({one_line(error)}); write it again as PNG") from error
 
 
 def _pose(values: list[float], folder: Path) -> np.ndarray:

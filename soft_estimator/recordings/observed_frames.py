@@ -6,7 +6,6 @@ single points, is set aside and counted, with the reason.
 
 from __future__ import annotations
 
-import csv
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from scipy.spatial import cKDTree
 
 from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
 from soft_estimator.recordings.point_files import read_point_file
+from soft_estimator.recordings.tables import file_inside, read_table
 
 STAMPS = "stamps.csv"
 
@@ -75,7 +75,11 @@ def read_frames(folder: Path | str, noise_of: NoiseOf, duration_s: float = np.in
     pile, rng = _Pile(), np.random.default_rng(seed)
     rows = _in_order(_read_stamps(folder), pile)
     for name, time_s in rows:
-        reason = _reason_by_time(time_s, duration_s) or _add(folder / name, name, time_s, noise_of, budget, rng, pile)
+        file = file_inside(folder, name)
+        if file is None:
+            reason = "outside the folder"
+        else:
+            reason = _reason_by_time(time_s, duration_s) or _add(file, name, time_s, noise_of, budget, rng, pile)
         if reason:
             pile.aside.append(SetAside(name, time_s, reason))
     made = FrameSet(tuple(pile.frames), tuple(pile.names), tuple(pile.aside), pile.nan_points)
@@ -102,16 +106,13 @@ def _read_stamps(folder: Path) -> list[tuple[str, float]]:
     if not stamps.is_file():
         raise ValueError(f"{folder} has no {STAMPS}; write one with a line for each frame: file name, seconds")
     rows = []
-    try:
-        with stamps.open(newline="", encoding="utf-8-sig") as stream:
-            lines = [line for line in csv.reader(stream) if "".join(line).strip()]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{stamps} is not a text table ({' '.join(str(error).split())}); write it anew") from None
-    for number, line in enumerate(lines):
+    for k, (_, line) in enumerate(read_table(stamps)):
         value = _number(line[1]) if len(line) > 1 else np.nan
-        if number == 0 and np.isnan(value) and not (folder / line[0].strip()).is_file():
+        name = line[0].strip()
+        file = file_inside(folder, name)
+        if k == 0 and np.isnan(value) and not (file is not None and file.is_file()):
             continue
-        rows.append((line[0].strip(), value))
+        rows.append((name, value))
     if not rows:
         raise ValueError(f"{stamps} names no frames; give a line for each: file name, seconds")
     return rows

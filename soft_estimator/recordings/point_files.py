@@ -5,12 +5,17 @@ A fourth column of a .npy file, or a property `std_m` of a PLY or PCD file, is t
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from soft_estimator.geometry.array_files import one_line, read_npy
+from soft_estimator.perception.cloud import MOST_POINTS
+
+MOST_FILE_BYTES = 1 << 30
 POINT_ENDINGS = (".npy", ".ply", ".pcd")
 STD_FIELD = "std_m"
 _KINDS = {("F", 4): "<f4", ("F", 8): "<f8", ("I", 1): "i1", ("I", 2): "<i2", ("I", 4): "<i4", ("I", 8): "<i8",
@@ -49,13 +54,10 @@ def read_point_file(path: str | Path) -> PointFile:
 
 
 def _read_npy(path: Path) -> PointFile:
-    try:
-        array = np.load(path, allow_pickle=False)
-        if array.size == 0:
-            return PointFile(np.zeros((0, 3)))
-        numbers = array.astype(np.float64)
-    except (ValueError, TypeError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); write it with numpy.save") from error
+    array = read_npy(path, MOST_FILE_BYTES)
+    if array.size == 0:
+        return PointFile(np.zeros((0, 3)))
+    numbers = array.astype(np.float64)
     if numbers.ndim == 3 and numbers.shape[2] == 3:
         return PointFile(numbers)
     if numbers.ndim != 2 or numbers.shape[1] < 3:
@@ -72,14 +74,15 @@ def _read_ply(path: Path) -> PointFile:
     import trimesh
 
     try:
-        loaded: Any = trimesh.load(path, process=False)
+        # as a stream: by its path the library would follow the file's word to other files, such as textures
+        loaded: Any = trimesh.load(io.BytesIO(_content(path)), file_type="ply", process=False)
         if isinstance(loaded, trimesh.Scene) and not loaded.geometry:  # what trimesh makes of a file without points
             return PointFile(np.zeros((0, 3)))
         points = np.asarray(loaded.vertices, dtype=np.float64).reshape(-1, 3)
         colours = getattr(loaded, "colors", None)
         raw = loaded.metadata.get("_ply_raw", {}).get("vertex", {}).get("data")
     except Exception as error:  # a parser may raise anything on a damaged file
-        raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); export it again") from error
+        raise ValueError(f"{path} cannot be read ({one_line(error)}); export it again") from error
     kept = None
     if colours is not None and np.shape(colours)[:1] == (len(points),) and len(points):
         kept = np.ascontiguousarray(np.asarray(colours)[:, :3], dtype=np.uint8)
@@ -96,7 +99,22 @@ def _ply_std(raw: Any, count: int) -> np.ndarray | None:
 
 
 def _read_pcd(path: Path) -> PointFile:
-    content = path.read_bytes()
+    fields, body = _pcd_parts(path)
+    if fields["DATA"] == ["binary_compressed"]:
+        raise CompressedPcd(f"{path} holds compressed data; write it as PCD with DATA binary or ascii")
+    try:
+        columns = _columns(fields, body)
+        height, width = int(fields["HEIGHT"][0]), int(fields["WIDTH"][0])
+        points = np.stack([columns[axis] for axis in "xyz"], axis=-1).astype(np.float64)
+        std = columns[STD_FIELD].astype(np.float64) if STD_FIELD in columns else None
+        return PointFile(points.reshape(height, width, 3) if height > 1 else points, std_m=std)
+    except (KeyError, ValueError, IndexError, TypeError, OverflowError) as error:
+        raise ValueError(f"{path} cannot be read ({one_line(error)}); it needs fields x, y, z") from error
+
+
+def _pcd_parts(path: Path) -> tuple[dict[str, list[str]], bytes]:
+    """The header of a PCD file, words by key, and what comes after it."""
+    content = _content(path)
     fields: dict[str, list[str]] = {}
     place = 0
     while "DATA" not in fields:
@@ -107,16 +125,35 @@ def _read_pcd(path: Path) -> PointFile:
         place = end + 1
         if words and not words[0].startswith("#"):
             fields[words[0].upper()] = words[1:]
-    if fields["DATA"] == ["binary_compressed"]:
-        raise CompressedPcd(f"{path} holds compressed data; write it as PCD with DATA binary or ascii")
+    return fields, content[place:]
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file that is not too large; a ValueError of one line where there are none."""
     try:
-        columns = _columns(fields, content[place:])
-        height, width = int(fields["HEIGHT"][0]), int(fields["WIDTH"][0])
-        points = np.stack([columns[axis] for axis in "xyz"], axis=-1).astype(np.float64)
-        std = columns[STD_FIELD].astype(np.float64) if STD_FIELD in columns else None
-        return PointFile(points.reshape(height, width, 3) if height > 1 else points, std_m=std)
-    except (KeyError, ValueError, IndexError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); it needs fields x, y, z") from error
+        size = path.stat().st_size
+        if size > MOST_FILE_BYTES:
+            raise ValueError(f"{path} has {size} bytes, over the {MOST_FILE_BYTES} that are read; split or thin it")
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}); check the path") from error
+
+
+def _check_compressed(path: Path) -> None:
+    """Refuse compressed data that unpack to something else than the header's points."""
+    fields, body = _pcd_parts(path)
+    try:
+        total = int(fields["HEIGHT"][0]) * int(fields["WIDTH"][0])
+        counts = [int(n) for n in fields.get("COUNT", ["1"] * len(fields["FIELDS"]))]
+        point_bytes = sum(int(size) * count for size, count in zip(fields["SIZE"], counts))
+        unpacked = int.from_bytes(body[4:8], "little")
+    except (KeyError, ValueError, IndexError) as error:
+        raise ValueError(f"{path} cannot be read ({one_line(error)}); it needs fields x, y, z") from error
+    if not 0 <= total <= MOST_POINTS or unpacked != total * point_bytes:
+        raise ValueError(
+            f"{path} unpacks to {unpacked} bytes where its header says {total} points of {point_bytes} bytes (at most "
+            f"{MOST_POINTS} points are read); write it again"
+        )
 
 
 def _columns(fields: dict[str, list[str]], body: bytes) -> dict[str, np.ndarray]:
@@ -148,4 +185,5 @@ def read_points(path: str | Path) -> tuple[np.ndarray, np.ndarray | None]:
 def _through_open3d(path: Path) -> np.ndarray:
     from soft_estimator.perception.poisson import import_open3d
 
+    _check_compressed(path)
     return np.asarray(import_open3d().io.read_point_cloud(str(path)).points)

@@ -9,6 +9,7 @@ import numpy as np
 
 from soft_estimator.recordings.messages import seconds_of
 
+MOST_FRAMES = 1000  # of a tree; a robot has dozens, and each is walked through for every cloud
 MOST_BEYOND_S = 0.1  # so long before the first and after the last transform, that one still counts
 
 
@@ -93,6 +94,8 @@ class TransformTree:
         for entry in message.transforms:
             child, parent = entry.child_frame_id.lstrip("/"), entry.header.frame_id.lstrip("/")
             link = self.parents.get(child)
+            if link is None and len(self.parents) >= MOST_FRAMES:
+                raise ValueError(f"the transforms name over {MOST_FRAMES} frames; record the robot's and camera's only")
             if link is None or link.parent != parent:
                 link = self.parents[child] = _Link(parent)
             r, t, stamp = entry.transform.rotation, entry.transform.translation, entry.header.stamp
