@@ -97,6 +97,7 @@ def build_body(
     stabilisation: float = 0.1,
     correct: bool = True,
     region_of: object | None = None,
+    detail: SignedDistanceGrid | None = None,
 ) -> Body:
     """Turn a signed distance grid into a body.
 
@@ -107,10 +108,13 @@ def build_body(
         subdivision: sub-cells along an edge for the cut-cell integrals.
         stabilisation: stiffness of the empty part of cut cells against twisting, as a part of a full cell's.
         correct: centre the trilinear surface on the true one (`correct_curvature`).
+        detail: φ on the grid refined by a whole number (`refine`), to integrate over where the shape is known better.
         region_of: function of cell centres (C, 3) [m] → region numbers (C,) from 0; one region by default.
     """
     grid = snap(correct_curvature(grid) if correct else grid, snap_fraction)
-    cells = cut(grid, min_fill, subdivision, stabilisation)
+    if detail is not None:
+        detail = snap(correct_curvature(detail) if correct else detail, snap_fraction)
+    cells = cut(grid, min_fill, subdivision, stabilisation, detail)
     node_index, inverse = np.unique(cells.corner_nodes, return_inverse=True)
     cell_nodes = inverse.reshape(-1, 8).astype(np.int32)
     count = len(node_index)

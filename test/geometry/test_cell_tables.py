@@ -91,7 +91,7 @@ def test_mass_products_of_a_full_cell():
 
 
 def test_mass_products_of_a_corner_tetrahedron():
-    """φ = x/a + y/b + z/c - 1 leaves the tetrahedron with legs a, b, c. Over it ∫xⁱyʲzᵏ = aⁱ⁺¹bʲ⁺¹cᵏ⁺¹ i!j!k!/(i+j+k+3)!;
+    """φ = x/a + y/b + z/c - 1 leaves a tetrahedron with legs a, b, c; ∫xⁱyʲzᵏ = aⁱ⁺¹bʲ⁺¹cᵏ⁺¹ i!j!k!/(i+j+k+3)! over it;
     the products, of degree up to 6, are sums of these. φ is linear, the clipping exact, the sums cancel to 1e-12."""
     legs = np.array([0.9, 0.7, 0.8])
     phi = (CORNER_OFFSETS / legs).sum(axis=1) - 1.0

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from soft_estimator.backends.cpu.cut_cells import integrate_cut_cells
+from soft_estimator.backends.cpu.cut_cells import integrate_cut_cells, subdivide
 from soft_estimator.geometry.cut_cells import (
     FULL_CELL_MOMENTS,
     GRADIENT_PRODUCTS,
@@ -104,7 +104,7 @@ def test_all_sign_patterns_against_sampling():
     phi = sign_patterns(np.random.default_rng(3))
     values = shape_functions(midpoints(40))
     inside = phi @ values.T < 0
-    moments, _ = integrate_cut_cells(phi, 8)
+    moments, _ = integrate_cut_cells(subdivide(phi, 8))
     weights = moments @ SHAPE_POLYNOMIALS.T
     np.testing.assert_allclose(moments[:, 0], inside.mean(axis=1), atol=2e-3)
     np.testing.assert_allclose(weights, inside @ values / len(values), atol=1e-3)
@@ -115,8 +115,8 @@ def test_all_sign_patterns_against_sampling():
 def test_error_of_default_subdivision_falls_with_second_order():
     """Fill with 1 and 2 sub-cells an edge against 8: linear interpolation of φ errs with h² → a factor near 4."""
     phi = sign_patterns(np.random.default_rng(4))[1:255]
-    exact = integrate_cut_cells(phi, 8)[0][:, 0]
-    error = [np.abs(integrate_cut_cells(phi, k)[0][:, 0] - exact) for k in (1, 2)]
+    exact = integrate_cut_cells(subdivide(phi, 8))[0][:, 0]
+    error = [np.abs(integrate_cut_cells(subdivide(phi, k))[0][:, 0] - exact) for k in (1, 2)]
     assert error[1].max() < 0.015
     assert error[0].mean() / error[1].mean() > 3.0
 
@@ -124,8 +124,8 @@ def test_error_of_default_subdivision_falls_with_second_order():
 def test_complement_fills_the_cell():
     """∫ over {φ<0} + ∫ over {-φ<0} = ∫ over the cell, to rounding, and the shared surface has opposite normals."""
     phi = sign_patterns(np.random.default_rng(5))
-    inside, outer_surface = integrate_cut_cells(phi, 2)
-    outside, inner_surface = integrate_cut_cells(-phi, 2)
+    inside, outer_surface = integrate_cut_cells(subdivide(phi, 2))
+    outside, inner_surface = integrate_cut_cells(subdivide(-phi, 2))
     both = inside + outside
     np.testing.assert_allclose(both, np.broadcast_to(FULL_CELL_MOMENTS, both.shape), atol=1e-13)
     np.testing.assert_allclose(outer_surface[:, :, 0], inner_surface[:, :, 0], atol=1e-12)
@@ -136,7 +136,7 @@ def test_planar_cuts_are_exact():
     """φ = x_d - c: moments are c^(a+1)/(a+1) times full ones, the surface has area 1 and normal e_d: to rounding."""
     c = 0.37
     for d in range(3):
-        moments, surface = integrate_cut_cells((CORNER_OFFSETS[:, d] - c)[None].astype(float), 2)
+        moments, surface = integrate_cut_cells(subdivide((CORNER_OFFSETS[:, d] - c)[None].astype(float), 2))
         one = 1.0 / (EXPONENTS + 1.0)
         one[:, d] *= c ** (EXPONENTS[:, d] + 1.0)
         np.testing.assert_allclose(moments[0], one.prod(axis=1), rtol=1e-12)
@@ -149,7 +149,7 @@ def test_oblique_planes_match_the_corner_tetrahedron():
     rng = np.random.default_rng(6)
     for n in rng.uniform(0.5, 1.0, (10, 3)):
         c = rng.uniform(0.1, 0.5)
-        moments, surface = integrate_cut_cells((CORNER_OFFSETS @ n - c)[None], 2)
+        moments, surface = integrate_cut_cells(subdivide((CORNER_OFFSETS @ n - c)[None], 2))
         volume = np.prod(c / n) / 6
         np.testing.assert_allclose(moments[0, 0], volume, rtol=1e-11)
         np.testing.assert_allclose(moments[0, [9, 3, 1]], volume * c / (4 * n), rtol=1e-11)
@@ -161,7 +161,7 @@ def test_oblique_planes_match_the_corner_tetrahedron():
 def test_symmetric_under_the_cube_group():
     """The 48 reflections and axis swaps of a cell move its weights along: the split has the cube's whole symmetry."""
     phi = sign_patterns(np.random.default_rng(7))[::7]
-    moments, surface = integrate_cut_cells(phi, 2)
+    moments, surface = integrate_cut_cells(subdivide(phi, 2))
     weights = moments @ SHAPE_POLYNOMIALS.T
     for axes in itertools.permutations(range(3)):
         for flips in itertools.product((0, 1), repeat=3):
@@ -169,7 +169,7 @@ def test_symmetric_under_the_cube_group():
             to = moved @ np.array([4, 2, 1])
             turned = np.empty_like(phi)
             turned[:, to] = phi
-            moments_t, surface_t = integrate_cut_cells(turned, 2)
+            moments_t, surface_t = integrate_cut_cells(subdivide(turned, 2))
             np.testing.assert_allclose((moments_t @ SHAPE_POLYNOMIALS.T)[:, to], weights, atol=1e-13)
             np.testing.assert_allclose(surface_t[:, to, 0], surface[:, :, 0], atol=1e-12)
             signs = 1.0 - 2.0 * np.array(flips)

@@ -1,8 +1,8 @@
 """Integrals over the inside of a cut cell and over the surface in it.
 
-Each cell is split into `subdivision`³ sub-cells and each of those into 24 tetrahedra that share the sub-cell's centre
-and a face centre. Both are points where the trilinear field has an exact value, neighbouring cells agree on every
-shared face, and the split has the full symmetry of the cube: no case table, and no ambiguous case. In a tetrahedron φ
+Each cell is split into n³ sub-cells, at whose corners φ is given, and each of those into 24 tetrahedra that share the
+sub-cell's centre and a face centre, where φ is the mean of the corners. Neighbouring cells agree on every shared face,
+and the split has the full symmetry of the cube: no case table, and no ambiguous case. In a tetrahedron φ
 is taken linear, clipped at zero and integrated exactly. All lengths here are in units of the cell edge.
 """
 
@@ -55,13 +55,6 @@ _TRI_POINTS, _TRI_WEIGHTS = _triangle_rule()
 _FACE_CORNERS = np.array(
     [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)], dtype=np.int64
 )
-
-
-@njit(cache=True)
-def _trilinear(corner: np.ndarray, x: float, y: float, z: float) -> float:
-    lower = (corner[0] * (1 - z) + corner[1] * z) * (1 - y) + (corner[2] * (1 - z) + corner[3] * z) * y
-    upper = (corner[4] * (1 - z) + corner[5] * z) * (1 - y) + (corner[6] * (1 - z) + corner[7] * z) * y
-    return lower * (1 - x) + upper * x
 
 
 @njit(cache=True)
@@ -228,28 +221,26 @@ def _add_tetrahedron(
 
 
 @njit(cache=True)
-def _integrate_cell(
-    corner: np.ndarray, subdivision: int, moments: np.ndarray, surface: np.ndarray, triangles: np.ndarray
-) -> None:
-    step = 1.0 / subdivision
+def _integrate_cell(field: np.ndarray, moments: np.ndarray, surface: np.ndarray, triangles: np.ndarray) -> None:
+    count = field.shape[0] - 1
+    step = 1.0 / count
     value, gradient = np.empty(8), np.empty((8, 3))
     at, phi = np.empty((8, 3)), np.empty(8)
     p, d = np.empty((4, 3)), np.empty(4)
-    for s in range(subdivision**3):
-        low = np.array([s // subdivision**2, s // subdivision % subdivision, s % subdivision], dtype=np.float64) * step
-        centre = low + 0.5 * step
-        count_inside = 0
+    for s in range(count**3):
+        x, y, z = s // count**2, s // count % count, s % count
+        low = np.array([x * step, y * step, z * step])
+        inside = 0
         for i in range(8):
-            at[i, 0] = low[0] + (step if i & 4 else 0.0)
-            at[i, 1] = low[1] + (step if i & 2 else 0.0)
-            at[i, 2] = low[2] + (step if i & 1 else 0.0)
-            phi[i] = _trilinear(corner, at[i, 0], at[i, 1], at[i, 2])
-            count_inside += phi[i] < 0.0
-        if count_inside == 8:  # so are the face centres and the centre: means of corners
+            bx, by, bz = i >> 2 & 1, i >> 1 & 1, i & 1
+            at[i, 0], at[i, 1], at[i, 2] = low[0] + step * bx, low[1] + step * by, low[2] + step * bz
+            phi[i] = field[x + bx, y + by, z + bz]
+            inside += phi[i] < 0.0
+        if inside == 8:  # so are the face centres and the centre: means of corners
             _add_box(low, step, moments)
-        if count_inside in (0, 8):
+        if inside in (0, 8):
             continue
-        p[0], d[0] = centre, phi.mean()
+        p[0], d[0] = low + 0.5 * step, phi.mean()
         for f in range(6):
             ring = _FACE_CORNERS[f]
             p[1] = 0.25 * (at[ring[0]] + at[ring[1]] + at[ring[2]] + at[ring[3]])
@@ -260,37 +251,43 @@ def _integrate_cell(
                 _add_tetrahedron(p, d, moments, surface, value, gradient, triangles)
 
 
+def subdivide(corner_phi: np.ndarray, subdivision: int) -> np.ndarray:
+    """The trilinear φ of cells (C, 8) at the corners of their sub-cells, (C, n+1, n+1, n+1) for n = subdivision."""
+    t = np.arange(subdivision + 1) / subdivision
+    line = np.stack([1.0 - t, t], axis=1)
+    return np.einsum("cijk,xi,yj,zk->cxyz", corner_phi.reshape(-1, 2, 2, 2), line, line, line, optimize=True)
+
+
 @njit(parallel=True, cache=True)
-def integrate_cut_cells(corner_phi: np.ndarray, subdivision: int) -> tuple[np.ndarray, np.ndarray]:
+def integrate_cut_cells(field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Moments and surface integrals of many cells.
 
     Args:
-        corner_phi: φ at the eight corners of each cell, any unit, shape (C, 8).
-        subdivision: sub-cells along each edge.
+        field: φ at the corners of the sub-cells of each cell, any unit, shape (C, n+1, n+1, n+1).
 
     Returns:
         moments (C, 27): ∫ xᵃ yᵇ zᶜ over the inside, at 9a + 3b + c; surface (C, 8, 4): ∫N_i, then ∫N_i n over the
         surface.
     """
-    count = corner_phi.shape[0]
+    count = field.shape[0]
     moments, surface = np.zeros((count, 27)), np.zeros((count, 8, 4))
     for c in prange(count):
-        _integrate_cell(corner_phi[c], subdivision, moments[c], surface[c], np.empty((0, 12)))
+        _integrate_cell(field[c], moments[c], surface[c], np.empty((0, 12)))
     return moments, surface
 
 
 @njit(cache=True)
-def surface_triangles(corner_phi: np.ndarray, subdivision: int) -> tuple[np.ndarray, np.ndarray]:
-    """The pieces of surface in each cell.
+def surface_triangles(field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The pieces of surface in each cell; field as in `integrate_cut_cells`.
 
     Returns:
         triangles (T, 12): three corners in cell units, then the outward normal; cell (T,): the cell each lies in.
     """
-    scratch = np.zeros((48 * subdivision**3 + 1, 12))
+    scratch = np.zeros((48 * (field.shape[1] - 1) ** 3 + 1, 12))
     found, cell = [], []
-    for c in range(corner_phi.shape[0]):
+    for c in range(field.shape[0]):
         scratch[-1, 0] = 0.0
-        _integrate_cell(corner_phi[c], subdivision, np.zeros(27), np.zeros((8, 4)), scratch)
+        _integrate_cell(field[c], np.zeros(27), np.zeros((8, 4)), scratch)
         for k in range(int(scratch[-1, 0])):
             found.append(scratch[k].copy())
             cell.append(c)
