@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+
+import numpy.typing as npt
 
 from soft_estimator.backends.interface import Backend
 
-BACKENDS = ("auto", "cpu", "cuda")
+BACKENDS = ("auto", "cpu", "cuda", "reference")
+WHERE_TO_COMPUTE = "where to compute; reference is plain NumPy, slow, to check the others by"  # for people
 PRECISIONS = ("float32", "float64")
 
 
@@ -19,17 +21,22 @@ class BackendUnavailable(RuntimeError):
     """Raised by a backend's loader where its device or its library is missing; the message is the reason."""
 
 
-def choose_backend(name: str = "auto", dtype: Any = "float64") -> Backend:
+def choose_backend(name: str = "auto", dtype: npt.DTypeLike = "float64") -> Backend:
     """The backend of that name; "auto" takes CUDA where it works and the CPU elsewhere.
 
     Args:
-        name: auto, cpu or cuda. dtype: precision of the simulation; both backends must know it.
+        name: auto, cpu, cuda, or reference (plain NumPy: slow, the oracle of the others).
+        dtype: precision of the simulation, which every backend must know.
     """
     if name not in BACKENDS:
         raise BackendError(f"backend '{name}' does not exist; use one of {', '.join(BACKENDS)}")
     precision = getattr(dtype, "__name__", str(dtype))
     if precision not in PRECISIONS:
         raise BackendError(f"precision '{precision}' is not supported; use one of {', '.join(PRECISIONS)}")
+    if name == "reference":
+        from soft_estimator.backends.reference import ReferenceBackend
+
+        return ReferenceBackend()
     if name != "cpu":
         try:
             return _load_cuda()

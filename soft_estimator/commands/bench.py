@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS, PRECISIONS
+from soft_estimator.backends.choose import BACKENDS, PRECISIONS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar
 
 DESCRIPTION = """Time a conjugate gradient iteration, a time step, a gradient and an evaluation of the point-cloud cost,
@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     parser.add_argument("--sizes", metavar="N,...", type=_counts, help="nodes, about (default: 1000,9200)")
     parser.add_argument("--scenes", metavar="NAME,...", default="torus,block", help="of torus, block (default: both)")
     parser.add_argument("--parts", metavar="NAME,...", default="iteration,step,gradient,cost", help="default: all four")

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, stderr_line
 from soft_estimator.commands.estimate import FitBar
 
@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--steps", metavar="N", type=_count, help="time steps (default: 10, or what two frames need)")
     parser.add_argument("--points", metavar="N", type=_count, default=300, help="most points a frame (default: 300)")
     parser.add_argument("--tolerance", metavar="X", type=_tolerance, default=1e-5, help="relative (default: 1e-5)")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
     parser.add_argument("--json", action="store_true", help="print the table as JSON on stdout, and nothing else")
     parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")

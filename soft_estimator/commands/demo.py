@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, bold, stderr_line
 
 DESCRIPTION = """Run the real ROS 2 graph with a simulated depth camera, watch it estimate, and write a report.
@@ -45,7 +45,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "--scene", metavar="SCENE", default="demo_drop", help="scene with a camera (default: demo_drop)"
     )
     parser.add_argument("--seconds", metavar="S", type=float, default=40.0, help="time to watch [s] (default: 40)")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON at the end, nothing else")
     return parser
 

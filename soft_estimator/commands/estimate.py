@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import PROGRESS_AFTER_S, HelpFormatter, ProgressBar, bold, stderr_line
 
 DESCRIPTION = """Estimate what the scene's `estimate` section names: stiffness, damping, the contact plane, ...
@@ -72,7 +72,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--noise-mm", metavar="X", type=_length, help="standard deviation of recorded points whose file gives none"
     )
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
     parser.add_argument("--save-frames", action="store_true", help="write the frames used to DIR/frames")
     parser.add_argument("--no-plots", action="store_true", help="write neither the report nor pictures")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
 
 DESCRIPTION = """Simulate a scene, look at it with its depth cameras (`observe`) and their noise, and write a rosbag2.
@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--format", choices=("mcap", "sqlite3"), default="mcap", help="storage (default: mcap)")
     parser.add_argument("--seconds", metavar="S", type=_seconds, help="time watched, instead of the scene's own")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON, and nothing else")
     parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--hold-out", metavar="SHARE", type=_share, help="share of the frames that is predicted (default: 0.3)"
     )
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     parser.add_argument("--threads", metavar="N", type=_count, help="threads of each bag (default: the cores shared)")
     parser.add_argument("--workers", metavar="N", type=_count, default=1, help="bags at a time (default: 1)")
     parser.add_argument(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
 
 EPILOG = """files written to DIR:
@@ -37,7 +37,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the results; made if needed")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="where to compute (default: auto)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
     parser.add_argument("--steps", metavar="N", type=_count, help="time steps, instead of the scene's duration")
     parser.add_argument("--meshes", action="store_true", help="write the surface after each step as PLY")

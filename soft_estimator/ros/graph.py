@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.ros.settings import Pose
 from soft_estimator.schema import ConfigError, Section, choice, load, quantity, setting, vector
 from soft_estimator.schema.section import Kind, kinds_of
@@ -34,7 +34,7 @@ class GraphOptions(Section):
         "", doc="mesh of the body (.ply, .obj, .stl, .off), as `scan` writes it, instead of the scene's"
     )
     data: str = setting("", doc="folder with the files that the scene names")
-    backend: str = choice("auto", options=BACKENDS, doc="where to compute")
+    backend: str = choice("auto", options=BACKENDS, doc=WHERE_TO_COMPUTE)
     preset: str = choice("none", options=("none", "realsense_d435"), doc="topics, frame and noise of a known camera")
     config: str = setting("", doc="file of ROS parameters, read after the package's own")
     input: str = choice("", options=("", "points", "depth"), doc="what the camera sends; by the preset, or points")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from soft_estimator.backends.choose import BACKENDS
+from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.config_body import Vector
 from soft_estimator.schema import ConfigError, Section, choice, quantity, setting, vector
 
@@ -47,7 +47,7 @@ class SceneSettings(Section):
     scene: str = setting(doc="a scene file or the name of a built-in scene: body, material, what is to be estimated")
     body: str = setting("", doc="a mesh of the body (.ply, .obj, .stl, .off), instead of the scene's own")
     data: str = setting("", doc="folder with the files that the scene names")
-    backend: str = choice("auto", options=BACKENDS, doc="where to compute")
+    backend: str = choice("auto", options=BACKENDS, doc=WHERE_TO_COMPUTE)
 
 
 @dataclass(frozen=True, kw_only=True)

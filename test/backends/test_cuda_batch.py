@@ -18,13 +18,6 @@ STEPS, SYSTEMS = 6, 9
 CONVERGED, LIMIT, BREAKDOWN = 0, 1, 2
 
 
-@pytest.fixture(scope="module")
-def cuda():
-    from soft_estimator.backends.cuda import load_cuda_backend
-
-    return load_cuda_backend()
-
-
 def spread(base, count=SYSTEMS):
     """Parameter sets around one, different in all that differs between the systems of a batch."""
     direction = ParameterGradient.zero(2)

@@ -13,13 +13,6 @@ pytestmark = pytest.mark.gpu
 CONVERGED, LIMIT, BREAKDOWN = 0, 1, 2
 
 
-@pytest.fixture(scope="module")
-def cuda():
-    from soft_estimator.backends.cuda import load_cuda_backend
-
-    return load_cuda_backend()
-
-
 @pytest.fixture
 def system(make_scene):
     """Matrix of a step with held nodes, on the host, and a right-hand side."""

@@ -88,7 +88,7 @@ def test_a_replay_without_tf2_takes_the_camera_from_the_bag(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({"backend": "gpu"}, "backend = 'gpu' must be one of auto, cpu, cuda"),
+        ({"backend": "gpu"}, "backend = 'gpu' must be one of auto, cpu, cuda, reference"),
         ({"twin": "perhaps"}, "twin = 'perhaps' must be true or false"),
         ({"sensor_pose": "1 2 3"}, "has 3 entries; it needs 7"),
         ({"rate": "fast"}, "rate = 'fast' is not a number"),

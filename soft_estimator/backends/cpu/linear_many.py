@@ -113,6 +113,11 @@ def conjugate_gradient_many(
             for j in range(width):
                 p[i, a, j] = x[i, a, j] if free[i] == 0 else 0
     _residual_many(row_start, column, blocks, b, p, free, r, partial, reference)
+    for i in prange(n):
+        for a in range(3):
+            for j in range(width):
+                if reference[j] == 0.0 and free[i] != 0:  # solved by zero; from any guess it would never get there
+                    x[i, a, j] = 0
     _residual_many(row_start, column, blocks, b, x, free, r, partial, square)
     fresh = True
     restarts = 0

@@ -1,0 +1,71 @@
+"""The reference backend: every loop straight from its formula in plain NumPy, slow and plain to check.
+
+It is the oracle that the other backends are compared with, and stands in for their whole steps where there is no GPU.
+It computes in double precision; float32 is only how arrays are kept.
+"""
+
+from __future__ import annotations
+
+import platform
+
+import numpy as np
+import numpy.typing as npt
+
+from soft_estimator.backends.reference import cells, contact, matrix, points
+from soft_estimator.backends.reference.guard import ReferenceGuard
+from soft_estimator.backends.reference.observer import ReferenceObserver
+from soft_estimator.backends.reference.stepper import ReferenceStepper
+from soft_estimator.backends.reference.tangent import ReferenceTangent
+
+
+class ReferenceBackend:
+    """Arrays in, arrays out; see `soft_estimator.backends.interface.Backend` for what each loop does."""
+
+    name = "reference"
+    xp = np
+    column_multiple = 1
+    stepper = ReferenceStepper
+    guard = ReferenceGuard
+    tangent_stepper = ReferenceTangent
+    observer = ReferenceObserver
+
+    rotations = staticmethod(cells.rotations)
+    rotations_tangent = staticmethod(cells.rotations_tangent)
+    rotations_adjoint = staticmethod(cells.rotations_adjoint)
+    cell_forces = staticmethod(cells.cell_forces)
+    cell_forces_tangent = staticmethod(cells.cell_forces_tangent)
+    cell_forces_adjoint = staticmethod(cells.cell_forces_adjoint)
+    cell_forces_tangents = staticmethod(cells.cell_forces_tangents)
+    cell_energies = staticmethod(cells.cell_energies)
+    gather = staticmethod(cells.gather)
+    gather_many = staticmethod(cells.gather_many)
+    assemble = staticmethod(cells.assemble)
+    contact_points = staticmethod(contact.contact_points)
+    at_points = staticmethod(contact.at_points)
+    columns_at_points = staticmethod(contact.columns_at_points)
+    spread_along = staticmethod(contact.spread_along)
+    spread_columns = staticmethod(contact.spread_columns)
+    add_contact_blocks = staticmethod(contact.add_contact_blocks)
+    add_blocks = staticmethod(matrix.add_blocks)
+    invert_diagonal = staticmethod(matrix.invert_diagonal)
+    multiply = staticmethod(matrix.multiply)
+    conjugate_gradient = staticmethod(matrix.conjugate_gradient)
+    conjugate_gradient_many = staticmethod(matrix.conjugate_gradient_many)
+    find_cells = staticmethod(points.find_cells)
+    surface_distances = staticmethod(points.surface_distances)
+
+    @staticmethod
+    def to_device(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> np.ndarray:
+        return np.ascontiguousarray(array, dtype=dtype)
+
+    @staticmethod
+    def to_host(array: np.ndarray) -> np.ndarray:
+        return array
+
+    @staticmethod
+    def wait() -> None:
+        """Nothing is left to be done when a loop returns."""
+
+    @staticmethod
+    def device_name() -> str:
+        return f"{platform.processor() or platform.machine()}, NumPy"

@@ -1,0 +1,69 @@
+"""Whether steps can be trusted: energies, momentum, work, unforeseen turns, and how stiff extrapolated contact is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soft_estimator.backends.interface import Array, State, Stepper
+from soft_estimator.backends.reference import cells
+from soft_estimator.backends.reference.contact import depth_and_slope, softplus_integral
+from soft_estimator.backends.reference.step import Linearised, System
+from soft_estimator.backends.reference.stepper import of_system, own_stepper
+
+
+class ReferenceGuard:
+    """See `soft_estimator.backends.whole_steps.Guard` for the numbers of a row."""
+
+    def __init__(self, stepper: Stepper, fill: Array) -> None:
+        self._stepper, self._fill = own_stepper(stepper), np.asarray(fill, np.float64)
+
+    def state(self, u: Array, v: Array, out: Array) -> None:
+        for j, s in enumerate(self._stepper.systems):
+            out[j] = _held(s, u[j].astype(np.float64), v[j].astype(np.float64))
+
+    def step(self, before: State, after: State, paths: Array, out: Array) -> None:
+        self.state(after[0], after[1], out)
+        for j, (s, (lin, rhs)) in enumerate(zip(self._stepper.systems, self._stepper.last)):
+            start, end = of_system(before, j), of_system(after, j)
+            out[j, 1] = self._surprise(s, lin, start[0], end[0])
+            out[j, 4] = _work_on_held(s, lin, rhs, start, end, paths)
+            out[j, 6:8] = _ground(s, lin, start)
+
+    def _surprise(self, s: System, lin: Linearised, u: Array, u_after: Array) -> float:
+        """Σ fill · (largest entry by which a cell's rotation misses the foreseen one)²."""
+        share = s.scheme.predictor
+        if share == 0.0:
+            return 0.0
+        reached = s.rotations(u + share * (u_after - u))
+        return float(self._fill @ np.abs(reached - lin.rotations).max(axis=1) ** 2)
+
+
+def _held(s: System, u: Array, v: Array) -> Array:
+    """Row of a state: elastic, 0, kinetic, potential of gravity and loads, 0, contact, 0, 0, momentum."""
+    elastic = np.empty(len(s.young))
+    cells.cell_energies(u, np.zeros_like(u), s.rotations(u), *s.cell_arguments(), s.spacing, elastic)
+    momentum = s.mass @ v
+    kinetic = 0.5 * float(s.mass @ (v**2).sum(axis=1))
+    potential = -float(s.mass @ (s.body["position"] + u) @ s.material.gravity) - float((s.body["load"] * u).sum())
+    touch = float(s.pressure_factor @ softplus_integral(s.sharpness, s.distance(u))) if s.stiffness > 0 else 0.0
+    return np.array([elastic.sum(), 0.0, kinetic, potential, 0.0, touch, 0.0, 0.0, *momentum])
+
+
+def _work_on_held(s: System, lin: Linearised, rhs: Array, before: State, after: State, paths: Array) -> float:
+    """What drags the rest along, (A Δu - r - M (c_m Δu - p_v v - p_a a))·Δu, and the change of their own motion."""
+    held, scheme, increment = s.body["held"], s.scheme, after[0] - before[0]
+    moves = (held >= 0) & (paths[np.maximum(held, 0), 0] != 0)
+    inertia = s.mass[:, None] * (scheme.c_m * increment - scheme.p_v * before[1] - scheme.p_a * before[2])
+    work = (s.multiply(lin.blocks, increment) - rhs - inertia) * increment
+    work += 0.5 * s.mass[:, None] * (after[1] ** 2 - before[1] ** 2)
+    return float(work[moves].sum())
+
+
+def _ground(s: System, lin: Linearised, before: State) -> tuple[float, float]:
+    """Stiffness of extrapolated contact [N/m], and the largest of it over what holds against it at a point."""
+    if lin.touch is None or s.implicit:
+        return 0.0, 0.0
+    stiff = s.pressure_factor * depth_and_slope(s.sharpness, lin.touch.predicted)[1]
+    diagonal = lin.blocks[s.body["slot"][:, 13]][:, [0, 4, 8]].mean(axis=1)
+    give = (s.body["point_weight"] ** 2 / diagonal[s.body["point_nodes"]]).sum(axis=1)
+    return float(stiff.sum()), float((stiff * give).max(initial=0.0))

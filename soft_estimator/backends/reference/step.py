@@ -1,0 +1,225 @@
+"""The equations of one time step of one system (METHOD §3-§5), in double precision.
+
+    A Δu = M (p_v v + p_a a) + D (q_v v + q_a a) + f - f_int(u) + contact,   A = c_m M + c_d D + c_k (K + contact)
+    v⁺ = d_u Δu + d_v v + d_a a        a⁺ = e_u Δu + e_v v + e_a a        D = α₁ M + α₂ K
+
+Rotations are taken at u + predictor Δt w, contact at u + c_k Δt w, where w is v or, without an acceleration, a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.backends.interface import Array, State
+from soft_estimator.backends.reference import cells, contact, matrix
+
+MATERIAL_NUMBERS = 12  # of a row of materials before Young's moduli
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The integrator's coefficients, in the order in which a stepper is given them."""
+
+    step_s: float
+    predictor: float
+    c_m: float
+    c_d: float
+    c_k: float
+    p_v: float
+    d_u: float
+    d_v: float
+    ahead_v: float
+    ahead_a: float
+    p_a: float
+    q_v: float
+    q_a: float
+    d_a: float
+    e_u: float
+    e_v: float
+    e_a: float
+
+    @property
+    def carries_acceleration(self) -> bool:
+        """Whether a is an acceleration; otherwise it is the last step's mean velocity."""
+        return self.ahead_a == 0.0
+
+    def ahead(self, v: Array, a: Array) -> Array:
+        """The velocity w that looks ahead to where rotations and contact are taken."""
+        return v if self.carries_acceleration else a
+
+    def known(self, v: Array, a: Array) -> Array:
+        """The part of the damped velocity that is known before the solve."""
+        return self.q_v * v + self.q_a * a
+
+
+@dataclass(frozen=True)
+class Material:
+    """A row of materials, or a direction of the parameters in the same order, by name."""
+
+    lam: float
+    mu: float
+    density: float
+    mass_damping: float
+    stiffness_damping: float
+    gravity: Array
+    normal: Array
+    offset: float
+    young: Array
+
+    @classmethod
+    def of(cls, row: Array) -> Material:
+        lam, mu, density, mass_damping, stiffness_damping = map(float, row[:5])
+        damping = (mass_damping, stiffness_damping)
+        return cls(lam, mu, density, *damping, row[5:8], row[8:11], float(row[11]), row[MATERIAL_NUMBERS:])
+
+
+@dataclass(frozen=True)
+class Touch:
+    """Contact points of a step: distance at its start and where it is looked ahead to, depth and slope there (P,)."""
+
+    start: Array
+    predicted: Array
+    depth: Array
+    slope: Array
+
+    @property
+    def change(self) -> Array:
+        return self.predicted - self.start
+
+
+@dataclass(frozen=True)
+class Linearised:
+    """Rotations (C, 9), blocks (B, 9), inverse diagonal blocks (N, 9) and contact of a step."""
+
+    rotations: Array
+    blocks: Array
+    inverse: Array
+    touch: Touch | None
+
+
+class System:
+    """One body with one material.
+
+    Args: body: arrays as a stepper takes them. contact: stiffness [Pa/m] (0 without), sharpness [1/m], 1 for implicit.
+    """
+
+    def __init__(
+        self, body: Mapping[str, Any], spacing_m: float, scheme: Scheme, contact: Sequence[float], material: Material
+    ) -> None:
+        self.body, self.spacing, self.scheme, self.material = body, spacing_m, scheme, material
+        self.stiffness, self.sharpness, self.implicit = float(contact[0]), float(contact[1]), bool(contact[2])
+        self.mass = material.density * body["volume"]
+        self.young = material.young[body["cell_region"]]
+        self.free = (body["free"] != 0)[:, None]
+
+    def cell_arguments(self) -> tuple[Array, Array, Array, Array, float, float]:
+        """What the cell loops take after the rotations, up to the Lamé parameters."""
+        b, m = self.body, self.material
+        return b["cell_nodes"], b["gradient_index"], b["table"], self.young, m.lam, m.mu
+
+    def gather(self, corner: Array) -> Array:
+        """Corner values (C, 24) summed at the nodes, (N, 3)."""
+        out = np.zeros((len(self.mass), 3))
+        cells.gather(corner, self.body["node_cells"], 1.0, out)
+        return out
+
+    def at_points(self, nodal: Array) -> Array:
+        """Nodal values (N, 3) at the contact points (P, 3)."""
+        out = np.empty((len(self.body["point_area"]), 3))
+        contact.at_points(nodal, self.body["point_nodes"], self.body["point_weight"], out)
+        return out
+
+    def spread(self, value: Array, normal: Array | None = None) -> Array:
+        """Point values (P,) along a normal, the plane's if none is given, at the nodes (N, 3)."""
+        b, out = self.body, np.zeros((len(self.mass), 3))
+        along = self.material.normal if normal is None else normal
+        contact.spread_along(along, value, b["node_cells"], b["point_start"], b["point_weight"], out)
+        return out
+
+    @property
+    def pressure_factor(self) -> Array:
+        """Force per depth of every contact point [N/m]."""
+        return self.stiffness * self.body["point_area"]
+
+    def rotations(self, u: Array) -> Array:
+        out = np.empty((len(self.young), 9))
+        cells.rotations(u, self.body["cell_nodes"], self.spacing, out)
+        return out
+
+    def turned_at(self, state: State) -> Array:
+        """The displacement that a step's rotations are taken at."""
+        u, v, a = state
+        return u + self.scheme.predictor * self.scheme.step_s * self.scheme.ahead(v, a)
+
+    def distance(self, u: Array) -> Array:
+        """n·x + d of the contact points (P,) [m]."""
+        return self.at_points(self.body["position"] + u) @ self.material.normal + self.material.offset
+
+    def touch(self, state: State) -> Touch | None:
+        """Depth and slope where contact is looked ahead to; of explicit contact, at the start."""
+        if not self.stiffness > 0:
+            return None
+        u, v, a = state
+        start = self.distance(u)
+        predicted = self.distance(u + self.scheme.c_k * self.scheme.step_s * self.scheme.ahead(v, a))
+        at = predicted if self.implicit else start
+        return Touch(start, predicted, *contact.depth_and_slope(self.sharpness, at))
+
+    def linearise(self, state: State) -> Linearised:
+        b, m, s = self.body, self.material, self.scheme
+        turned, touch = self.rotations(self.turned_at(state)), self.touch(state)
+        blocks, inverse = np.empty((len(b["column"]), 9)), np.empty((len(self.mass), 9))
+        diagonal = (s.c_m + s.c_d * m.mass_damping) * self.mass
+        matrix_arguments = (s.c_k + s.c_d * m.stiffness_damping, diagonal, b["row_start"], b["slot"], blocks)
+        stiffness = (b["gradient_index"], b["table"], self.young, m.lam, m.mu)
+        cells.assemble(turned, b["node_cells"], *stiffness, *matrix_arguments)
+        if touch is not None and self.implicit:
+            stiff, points = s.c_k * self.pressure_factor * touch.slope, (b["point_start"], b["point_weight"])
+            contact.add_contact_blocks(m.normal, stiff, b["node_cells"], *points, b["slot"], blocks)
+        matrix.invert_diagonal(blocks, b["slot"], b["free"], inverse)
+        return Linearised(turned, blocks, inverse, touch)
+
+    def contact_force(self, touch: Touch) -> Array:
+        """Normal force of every contact point [N]: f(ũ) + C (ũ - u), or extrapolated, f(u) - C (ũ - u)."""
+        change = touch.change if self.implicit else -touch.change
+        return self.pressure_factor * (touch.depth + touch.slope * change)
+
+    def right_hand_side(self, state: State, lin: Linearised) -> Array:
+        u, v, a = state
+        m, s, mass = self.material, self.scheme, self.mass[:, None]
+        known, corner = s.known(v, a), np.empty((len(self.young), 24))
+        z = -m.stiffness_damping * known
+        cells.cell_forces(u, z, 1.0, lin.rotations, *self.cell_arguments(), self.spacing, corner)
+        rhs = mass * m.gravity + self.body["load"] - self.gather(corner)
+        rhs += mass * (s.p_v * v + s.p_a * a + m.mass_damping * known)
+        return rhs if lin.touch is None else rhs + self.spread(self.contact_force(lin.touch))
+
+    def guess(self, state: State, start: Array, paths: Array) -> Array:
+        """Δt w on the free nodes; on held ones what their path asks for: Q (x + start) + shift - x - u."""
+        u, v, a = state
+        out, at, held = self.scheme.step_s * self.scheme.ahead(v, a), self.body["position"], self.body["held"]
+        for region in np.unique(held[held >= 0]):
+            nodes, path = held == region, paths[region]
+            target = (at + start)[nodes] @ path[1:10].reshape(3, 3).T + path[10:]
+            out[nodes] = (target - at[nodes] - u[nodes]) if path[0] else 0.0
+        return out
+
+    def solve(self, lin: Linearised, b: Array, x: Array, tolerance: float, limit: int) -> tuple[int, float, int]:
+        pattern = (self.body["row_start"], self.body["column"], lin.blocks, lin.inverse)
+        return matrix.conjugate_gradient(*pattern, b, x, self.body["free"], tolerance, limit)
+
+    def multiply(self, blocks: Array, x: Array) -> Array:
+        out = np.empty_like(x)
+        matrix.multiply(self.body["row_start"], self.body["column"], blocks, x, out)
+        return out
+
+    def advance(self, state: State, increment: Array) -> State:
+        """The state after an increment Δu, or its change after the increment's."""
+        u, v, a = state
+        s, still = self.scheme, self.scheme.carries_acceleration & ~self.free
+        v_after = np.where(self.free, s.d_u * increment + s.d_v * v + s.d_a * a, increment / s.step_s)
+        return u + increment, v_after, np.where(still, 0.0, s.e_u * increment + s.e_v * v + s.e_a * a)

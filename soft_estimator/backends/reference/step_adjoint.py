@@ -1,0 +1,125 @@
+"""The equations of `step` backwards (METHOD §7): with A λ = Δu_bar, all that r and A depend on gets its part of
+λᵀ(r - A Δu)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soft_estimator.backends.interface import Array, State
+from soft_estimator.backends.reference import cells
+from soft_estimator.backends.reference.step import Linearised, System, Touch
+
+
+@dataclass
+class Received:
+    """What the parameters received so far; the names are those of a material."""
+
+    stiffness_damping: float
+    mass_damping: float
+    gravity: Array
+    density: float
+    normal: Array
+    offset: float
+    start: Array
+    lame: Array
+
+    @classmethod
+    def nothing(cls, nodes: int, cell_count: int) -> Received:
+        return cls(0.0, 0.0, np.zeros(3), 0.0, np.zeros(3), 0.0, np.zeros((nodes, 3)), np.zeros((cell_count, 2)))
+
+    def row(self) -> Array:
+        """The 13 sums, in a stepper's order."""
+        numbers = (self.stiffness_damping, self.mass_damping, *self.gravity, self.density, *self.normal, self.offset)
+        return np.array([*numbers, *self.start.sum(axis=0)])
+
+
+def increment_adjoint(s: System, bar: State) -> Array:
+    """Δu_bar: the adjoint of `System.advance` by the increment."""
+    u_bar, v_bar, a_bar = bar
+    by_v = np.where(s.free, s.scheme.d_u * v_bar, v_bar / s.scheme.step_s)
+    counts = s.free | (not s.scheme.carries_acceleration)
+    return u_bar + by_v + np.where(counts, s.scheme.e_u * a_bar, 0.0)
+
+
+def step_adjoint(
+    s: System, lin: Linearised, before: State, u_after: Array, bar: State, lmbda: Array, paths: Array, out: Received
+) -> State:
+    """Derivatives by the state before the step, given those by the state after it and λ; out gets the parameters'."""
+    u, v, a = before
+    scheme, m, increment = s.scheme, s.material, u_after - u
+    v_bar, a_bar = s.free * bar[1], s.free * bar[2]
+    known, weighted = scheme.known(v, a), s.mass[:, None] * lmbda
+    pull, turn = elasticity_adjoint(s, lin, before, increment, known, lmbda, out)
+    damped = known - scheme.c_d * increment
+    moved = scheme.p_v * v + scheme.p_a * a - scheme.c_m * increment + m.mass_damping * damped
+    out.stiffness_damping += float((pull * damped).sum())
+    out.mass_damping += float((weighted * damped).sum())
+    out.gravity += weighted.sum(axis=0)
+    out.density += float((weighted * moved).sum())
+    known_bar = m.stiffness_damping * pull + m.mass_damping * weighted
+    u_out = bar[0] - pull + turn
+    v_out = scheme.d_v * v_bar + scheme.e_v * a_bar + scheme.p_v * weighted + scheme.q_v * known_bar
+    a_out = scheme.d_a * v_bar + scheme.e_a * a_bar + scheme.p_a * weighted + scheme.q_a * known_bar
+    ahead_bar = scheme.predictor * scheme.step_s * turn
+    if lin.touch is not None:
+        by_distance, by_prediction = contact_adjoint(s, lin.touch, before, increment, lmbda, out)
+        u_out = u_out + s.spread(by_distance + by_prediction)
+        ahead_bar = ahead_bar + scheme.c_k * scheme.step_s * s.spread(by_prediction)
+    u_out = u_out - held_adjoint(s, increment_adjoint(s, bar) - s.multiply(lin.blocks, lmbda), paths, out)
+    if scheme.carries_acceleration:
+        return u_out, v_out + ahead_bar, a_out
+    return u_out, v_out, a_out + ahead_bar
+
+
+def elasticity_adjoint(
+    s: System, lin: Linearised, before: State, increment: Array, known: Array, lmbda: Array, out: Received
+) -> tuple[Array, Array]:
+    """What the elastic forces pull at u + z, and minus what they pull at the rotations' displacement, both (N, 3)."""
+    damping, scheme, count = s.material.stiffness_damping, s.scheme, len(s.young)
+    z = (scheme.c_k + scheme.c_d * damping) * increment - damping * known
+    y_bar, r_bar, lame_bar, turned = (np.empty((count, width)) for width in (24, 9, 2, 24))
+    cells.cell_forces_adjoint(
+        lmbda, before[0], z, 1.0, lin.rotations, *s.cell_arguments(), s.spacing, y_bar, r_bar, lame_bar
+    )
+    cells.rotations_adjoint(s.turned_at(before), lin.rotations, r_bar, s.body["cell_nodes"], s.spacing, turned)
+    out.lame += lame_bar
+    return s.gather(y_bar), -s.gather(turned)
+
+
+def contact_adjoint(
+    s: System, touch: Touch, before: State, increment: Array, lmbda: Array, out: Received
+) -> tuple[Array, Array]:
+    """Derivatives by the points' distances at the start and where they are looked ahead to, of
+
+    ℓ = P (n·λ)(depth + slope B), B = δ̃ - δ - c_k n·Δu, or of its explicit form P (n·λ)(depth - slope (δ̃ - δ)).
+    """
+    normal, scheme, factor = s.material.normal, s.scheme, s.pressure_factor
+    at, moved = s.at_points(lmbda), s.at_points(increment)
+    along, bend = at @ normal, s.sharpness * touch.slope * (1 - touch.slope)
+    if s.implicit:
+        gap = touch.change - scheme.c_k * (moved @ normal)
+        by_prediction, by_distance = -factor * along * bend * gap, -factor * along * touch.slope
+        value = factor * (touch.depth + touch.slope * gap)
+        normal_bar = value @ at - (scheme.c_k * factor * along * touch.slope) @ moved
+    else:
+        by_prediction, by_distance = -factor * along * touch.slope, factor * along * bend * touch.change
+        normal_bar = (factor * (touch.depth - touch.slope * touch.change)) @ at
+    u, v, a = before
+    place = s.body["position"] + u
+    ahead = place + scheme.c_k * scheme.step_s * scheme.ahead(v, a)
+    out.normal += normal_bar + by_distance @ s.at_points(place) + by_prediction @ s.at_points(ahead)
+    out.offset += float((by_distance + by_prediction).sum())
+    return by_distance, by_prediction
+
+
+def held_adjoint(s: System, given: Array, paths: Array, out: Received) -> Array:
+    """Of held nodes that move, Δu = Q (x + start) + shift - x - u: what goes to u, (N, 3); start gets its part."""
+    moves, held = np.zeros((len(given), 1)), s.body["held"]
+    for region in np.unique(held[held >= 0]):
+        nodes, path = held == region, paths[region]
+        if path[0]:
+            moves[nodes] = 1.0
+            out.start[nodes] += given[nodes] @ path[1:10].reshape(3, 3)
+    return moves * given

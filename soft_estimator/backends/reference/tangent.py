@@ -1,0 +1,111 @@
+"""Whole tangent steps: the equations of `step` differentiated along several directions, one after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soft_estimator.backends.interface import Array, State, Stepper
+from soft_estimator.backends.reference import cells
+from soft_estimator.backends.reference.step import Linearised, Material, System, Touch
+from soft_estimator.backends.reference.stepper import of_system, own_stepper, put_system
+
+
+class ReferenceTangent:
+    """See `soft_estimator.backends.whole_steps.TangentStepper`."""
+
+    def __init__(self, stepper: Stepper, columns: int) -> None:
+        self._stepper, self._columns = own_stepper(stepper), columns
+        if len(self._stepper.systems) != 1:
+            raise ValueError(f"a tangent needs a stepper of one system, not of {len(self._stepper.systems)}")
+
+    def step(
+        self,
+        directions: Array,
+        start: Array | None,
+        before: State,
+        u_after: Array,
+        changes: State,
+        out: State,
+        paths: Array,
+        tolerance: float,
+        report: Array,
+    ) -> None:
+        s, limit = self._stepper.systems[0], self._stepper.limit
+        u, v, a = (x.reshape(-1, 3).astype(np.float64) for x in before)
+        lin, increment = s.linearise((u, v, a)), u_after.reshape(-1, 3).astype(np.float64) - u
+        for j in range(self._columns):
+            by, change = Material.of(directions[j]), of_system(changes, j)
+            rhs = elasticity_tangent(s, lin, (u, v, a), increment, by, change)
+            rhs += inertia_tangent(s, (u, v, a), increment, by, change)
+            if lin.touch is not None:
+                rhs += contact_tangent(s, lin.touch, (u, v, a), increment, by, change)
+            solution = guess_tangent(s, change, None if start is None else start[j], paths)
+            report[j] = s.solve(lin, rhs, solution, tolerance, limit)
+            put_system(out, j, s.advance(change, solution))
+
+
+def elasticity_tangent(
+    s: System, lin: Linearised, before: State, increment: Array, by: Material, change: State
+) -> Array:
+    """-δ[f_int(u) + (c_k + c_d α₂) K Δu - α₂ K known] at fixed Δu: through R, λ and μ, and the corners' motion."""
+    (u, v, a), (du, dv, da) = before, change
+    m, scheme = s.material, s.scheme
+    known = scheme.known(v, a)
+    z = (scheme.c_k + scheme.c_d * m.stiffness_damping) * increment - m.stiffness_damping * known
+    moved = du - m.stiffness_damping * scheme.known(dv, da)
+    moved = moved + by.stiffness_damping * (scheme.c_d * increment - known)
+    corner = np.empty((len(s.young), 24, 1))
+    nodes, index, table, young, lam, mu = s.cell_arguments()
+    ahead = du + scheme.predictor * scheme.step_s * scheme.ahead(dv, da)
+    lame = ((lam * by.young + by.lam)[:, None], (mu * by.young + by.mu)[:, None])
+    cells.cell_forces_tangents(
+        s.turned_at(before), ahead[:, :, None], u, z, moved[:, :, None], lin.rotations, nodes, index, table, young,
+        s.body["cell_region"], lam, mu, *lame, s.spacing, corner,
+    )  # fmt: skip
+    return -s.gather(corner[:, :, 0])
+
+
+def inertia_tangent(s: System, before: State, increment: Array, by: Material, change: State) -> Array:
+    """δ[M (g + p_v v + p_a a + α₁ known - (c_m + c_d α₁) Δu)] at fixed Δu; by.density is relative."""
+    (_, v, a), (_, dv, da) = before, change
+    m, scheme = s.material, s.scheme
+    known = scheme.known(v, a)
+    push = m.gravity + scheme.p_v * v + scheme.p_a * a + m.mass_damping * known
+    push = push - (scheme.c_m + scheme.c_d * m.mass_damping) * increment
+    moved = by.gravity + scheme.p_v * dv + scheme.p_a * da + m.mass_damping * scheme.known(dv, da)
+    moved = moved + by.mass_damping * (known - scheme.c_d * increment)
+    return s.mass[:, None] * (by.density * push + moved)
+
+
+def contact_tangent(s: System, touch: Touch, before: State, increment: Array, by: Material, change: State) -> Array:
+    """δ[n P (depth + slope B)], B = δ̃ - δ - c_k n·Δu, at fixed Δu, or of its explicit form."""
+    (u, v, a), (du, dv, da) = before, change
+    scheme, normal, factor = s.scheme, s.material.normal, s.pressure_factor
+    ahead = scheme.c_k * scheme.step_s
+    place = s.body["position"] + u
+    predicted = place + ahead * scheme.ahead(v, a)
+    by_start = s.at_points(du) @ normal + s.at_points(place) @ by.normal + by.offset
+    by_ahead = s.at_points(du + ahead * scheme.ahead(dv, da)) @ normal
+    by_predicted = by_ahead + s.at_points(predicted) @ by.normal + by.offset
+    bend, moved = s.sharpness * touch.slope * (1 - touch.slope), s.at_points(increment)
+    if s.implicit:
+        gap = touch.change - scheme.c_k * (moved @ normal)
+        value = touch.depth + touch.slope * gap
+        # δ(slope) = -bend δδ̃, δ(depth) = -slope δδ̃, δB = δδ̃ - δδ - c_k δn·Δu
+        total = -bend * gap * by_predicted - touch.slope * (by_start + scheme.c_k * (moved @ by.normal))
+    else:
+        value = touch.depth - touch.slope * touch.change
+        total = bend * touch.change * by_start - touch.slope * by_predicted
+    return s.spread(factor * total) + s.spread(factor * value, by.normal)
+
+
+def guess_tangent(s: System, change: State, start: Array | None, paths: Array) -> Array:
+    """Δt δw on the free nodes; Q δstart - δu on held ones that move, 0 on those that do not."""
+    du, dv, da = change
+    out, held = s.scheme.step_s * s.scheme.ahead(dv, da), s.body["held"]
+    for region in np.unique(held[held >= 0]):
+        nodes, path = held == region, paths[region]
+        out[nodes] = 0.0
+        if path[0] and start is not None:
+            out[nodes] = start[nodes] @ path[1:10].reshape(3, 3).T - du[nodes]
+    return out

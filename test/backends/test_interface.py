@@ -1,0 +1,53 @@
+"""Every backend has every member of the interface, and its loops take the interface's arguments in its order."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from soft_estimator.backends import BackendError, choose_backend
+from soft_estimator.backends.interface import Backend
+
+MEMBERS = {name: member for name, member in vars(Backend).items() if not name.startswith("_")}
+LOOPS = sorted(name for name, member in MEMBERS.items() if inspect.isfunction(member))
+
+
+def parameters(function):
+    return [p for p in inspect.signature(getattr(function, "py_func", function)).parameters if p != "self"]
+
+
+@pytest.fixture(scope="module", params=["cpu", "reference"])
+def backend(request):
+    return choose_backend(request.param)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_take_the_interface_s_arguments(backend, name):
+    assert parameters(getattr(backend, name)) == parameters(MEMBERS[name])
+
+
+def test_capabilities(backend):
+    """All four or none: whoever finds a stepper may ask for the rest."""
+    whole = [getattr(backend, name) is not None for name in ("stepper", "guard", "tangent_stepper", "observer")]
+    assert whole == [backend.name == "reference"] * 4
+    assert backend.device_name() and backend.column_multiple >= 1
+
+
+def test_nothing_beside_the_interface(backend):
+    assert {name for name in vars(type(backend)) if not name.startswith("_")} == set(MEMBERS)
+
+
+def test_an_unknown_backend_is_one_line():
+    with pytest.raises(BackendError, match=r"^backend 'gpu' does not exist; use one of auto, cpu, cuda, reference$"):
+        choose_backend("gpu")
+
+
+def test_steppers_of_another_backend_are_refused():
+    """A guard reads its stepper's systems: one line where they are not there."""
+    guard, tangent = (getattr(choose_backend("reference"), name) for name in ("guard", "tangent_stepper"))
+    for make in (guard, tangent):
+        with pytest.raises(
+            TypeError, match=r"^a object has no systems to read; hand over one made by .*$"
+        ):
+            make(object(), 3)

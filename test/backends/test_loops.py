@@ -1,0 +1,235 @@
+"""Every loop of the compiled backends against the reference backend, on the same numbers.
+
+In float64 they differ by rounding and the order of sums: 1e-11 of the result's size is far above that (some hundred
+terms of 1e-16, and up to 1e4 where neighbouring displacements cancel) and far below any error in a formula. In float32
+the reference gets the same rounded inputs and computes in double precision, so the difference is the loop's own
+rounding: 1e-4, for terms of 6e-8 with a cancellation of up to 1e3.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from backends.loop_arguments import SHAPES, Arrays, noise
+
+TOLERANCE = {np.float64: 1e-11, np.float32: 1e-4}
+
+
+@pytest.fixture(scope="module", params=[np.float64, np.float32], ids=["float64", "float32"])
+def arrays(request, small_torus):
+    return Arrays(small_torus, request.param)
+
+
+@pytest.fixture
+def same(fast, reference, arrays):
+    """Runs a loop on both backends with the same arguments; the last `outputs` of them must come out alike."""
+
+    def run(name, *arguments, outputs=1, tolerance=None):
+        host = [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
+        device = [fast.to_device(x.copy()) if isinstance(x, np.ndarray) else x for x in arguments]
+        getattr(reference, name)(*host)
+        getattr(fast, name)(*device)
+        for got, want in zip((fast.to_host(x) for x in device[-outputs:]), host[-outputs:]):
+            assert got.dtype == want.dtype and np.isfinite(want).all()
+            allowed = TOLERANCE[arrays.real] if tolerance is None else tolerance
+            assert np.linalg.norm(got.astype(float) - want) <= allowed * np.linalg.norm(want)
+        return host[-outputs:]
+
+    return run
+
+
+def rotated(reference, arrays, shape):
+    u, r = arrays.displaced(shape), arrays.out(arrays.cells, 9)
+    reference.rotations(u, arrays.cell_nodes, arrays.spacing, r)
+    return u, r
+
+
+def test_the_body_tries_everything(small_torus):
+    """Full and cut cells, two regions, contact points, nodes with fewer than eight cells."""
+    assert 0 < (small_torus.cells.gradient_index == 0).sum() < small_torus.cell_count
+    assert set(small_torus.cell_region) == {0, 1} and len(small_torus.contact_points.area_m2) > 100
+    assert (small_torus.node_cells < 0).any()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rotations(same, reference, arrays, shape):
+    """R, δR and the pull back of R̄; inverted and flat cells take the other branch of the closest rotation."""
+    u, out = arrays.displaced(shape), arrays.out(arrays.cells, 9)
+    (r,) = same("rotations", u, arrays.cell_nodes, arrays.spacing, out)
+    f = np.eye(3) + np.einsum("cpa,pb->cab", u[arrays.cell_nodes].astype(float), signs()) / (4 * arrays.spacing)
+    determinant = np.linalg.det(f)
+    assert (determinant > 0).all() if shape == "small" else (determinant < 1e-3).sum() > 20
+    du, r_bar = arrays.nodal(0.1 * arrays.spacing, 1), noise((arrays.cells, 9), 1.0, 2)
+    cells = (arrays.cell_nodes, arrays.spacing)
+    same("rotations_tangent", u, du, r, *cells, arrays.out(arrays.cells, 9, real=float))
+    same("rotations_adjoint", u, r, r_bar, *cells, arrays.out(arrays.cells, 24, real=float))
+
+
+def signs():
+    return np.array([[1.0 if p & bit else -1.0 for bit in (4, 2, 1)] for p in range(8)])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_elastic_forces(same, reference, arrays, shape):
+    """R K̂ (Rᵀ(share (x + u) + z) - share x) for both shares, and ½ wᵀ K̂ w."""
+    u, r = rotated(reference, arrays, shape)
+    z = arrays.nodal(0.1 * arrays.spacing, 1)
+    for share in (0.0, 1.0):
+        same("cell_forces", u, z, share, r, *arrays.elastic(), arrays.spacing, arrays.out(arrays.cells, 24))
+    out = arrays.out(arrays.cells, real=float)
+    same("cell_energies", u, np.zeros_like(u), r, *arrays.elastic(), arrays.spacing, out)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_elastic_forces_adjoint_and_tangent(same, reference, arrays, shape):
+    u, r = rotated(reference, arrays, shape)
+    z, lmbda, cells = arrays.nodal(0.1 * arrays.spacing, 1), arrays.nodal(1.0, 2), arrays.cells
+    outputs = [arrays.out(cells, width, real=float) for width in (24, 9, 2)]
+    same("cell_forces_adjoint", lmbda, u, z, 1.0, r, *arrays.elastic(), arrays.spacing, *outputs, outputs=3)
+    dr, dlam, dmu = noise((cells, 9), 0.1, 3), noise(cells, 1.0, 4), noise(cells, 1.0, 5)
+    changes = (dlam, dmu, arrays.spacing, arrays.out(cells, 24))
+    same("cell_forces_tangent", dr, u, z, 1.0, r, *arrays.elastic(), *changes)
+
+
+def test_elastic_forces_along_many_directions(same, reference, arrays):
+    """Eight columns, as the CPU takes them in one go, through rotations, regions' λ and μ, and the nodes' motion."""
+    u, r = rotated(reference, arrays, "small")
+    z, h = arrays.nodal(0.1 * arrays.spacing, 1), arrays.spacing
+    dat, moved = (noise((arrays.nodes, 3, 8), 0.1 * h, seed).astype(arrays.real) for seed in (2, 3))
+    nodes, index, table, young, lam, mu = arrays.elastic()
+    cells = (nodes, index, table, young, arrays.body.cell_region, lam, mu)
+    dlam, dmu, out = noise((2, 8), 1.0, 4), noise((2, 8), 1.0, 5), arrays.out(arrays.cells, 24, 8)
+    (corner,) = same("cell_forces_tangents", u, dat, u, z, moved, r, *cells, dlam, dmu, h, out)
+    same("gather_many", corner, arrays.node_cells, -0.7, noise((arrays.nodes, 3, 8)).astype(arrays.real))
+
+
+def test_gather(same, arrays):
+    """Into the simulation's precision, from it and from double precision, as the adjoint does."""
+    for real in (arrays.real, np.float64):
+        values = noise((arrays.cells, 24)).astype(real)
+        same("gather", values, arrays.node_cells, -0.7, arrays.nodal(1.0, 1))
+
+
+def matrix(reference, arrays, shape="small"):
+    """Arguments of `assemble` but the blocks, and the reference's blocks."""
+    _, r = rotated(reference, arrays, shape)
+    _, index, table, young, lam, mu = arrays.elastic()
+    diagonal = (1e3 * arrays.spacing * (1 + np.arange(arrays.nodes) % 3)).astype(arrays.real)
+    given = (r, arrays.node_cells, index, table, young, lam, mu, 0.9, diagonal, arrays.pattern[0], arrays.body.slot)
+    blocks = arrays.out(len(arrays.pattern[1]), 9)
+    reference.assemble(*given, blocks)
+    return given, blocks
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_assemble_multiply_and_invert(same, reference, arrays, shape):
+    given, blocks = matrix(reference, arrays, shape)
+    same("assemble", *given, np.full_like(blocks, np.nan))
+    same("multiply", *arrays.pattern, blocks, arrays.nodal(1.0, 1), arrays.out(arrays.nodes, 3))
+    free = (np.arange(arrays.nodes) % 3 > 0).astype(arrays.real)
+    same("invert_diagonal", blocks, arrays.body.slot, free, arrays.out(arrays.nodes, 9))
+
+
+def test_contact(same, arrays):
+    """Points on both sides of the plane, some so deep that exp(-a δ) overflows; every other one does not count."""
+    u, count = arrays.displaced("inverted"), arrays.points
+    position = arrays.body.node_position_m.astype(arrays.real)
+    plane = (arrays.normal, 0.03, 1e5)
+    outputs = [arrays.out(count, real=float) for _ in range(3)]
+    distance, depth, _ = same("contact_points", position, u, *arrays.riding, *plane, *outputs, outputs=3)
+    assert distance.min() < -0.01 < 0.01 < distance.max() and depth.max() > 700 / 1e5
+    same("at_points", u, *arrays.riding, arrays.out(count, 3, real=float))
+    same("columns_at_points", noise((arrays.nodes, 5)), *arrays.riding, arrays.out(count, 5, real=float))
+    value = noise(count) * (np.arange(count) % 2)
+    same("spread_along", arrays.normal, value, *arrays.links, arrays.nodal(1.0, 1))
+    same("spread_columns", noise((count, 5)), *arrays.links, noise((arrays.nodes, 5), 1.0, 2))
+    blocks = noise((len(arrays.pattern[1]), 9), 1.0, 3).astype(arrays.real)
+    same("add_contact_blocks", arrays.normal, value, *arrays.links, arrays.body.slot, blocks)
+
+
+def test_add_blocks_adds_repeated_slots_in_order(same, arrays):
+    """The same sums in the same order: the same bits."""
+    slots = np.random.default_rng(0).integers(0, 50, 4000)
+    blocks, values = (noise((n, 9), 1.0, n).astype(arrays.real) for n in (len(arrays.pattern[1]), 4000))
+    same("add_blocks", slots, values, blocks, tolerance=0.0)
+
+
+@pytest.mark.parametrize("columns", [None, 8])
+def test_conjugate_gradient(fast, reference, arrays, columns):
+    """A x = b on the free nodes: residuals below the tolerance, held nodes stay; within 1e4 (the matrix' condition)
+    times the tolerance of the reference's solution, after as many iterations, give or take rounding."""
+    _, blocks = matrix(reference, arrays)
+    free, inverse = (np.arange(arrays.nodes) % 5 > 0).astype(arrays.real), arrays.out(arrays.nodes, 9)
+    reference.invert_diagonal(blocks, arrays.body.slot, free, inverse)
+    shape = (arrays.nodes, 3) if columns is None else (arrays.nodes, 3, columns)
+    b, start = (noise(shape, 1.0, seed).astype(arrays.real) for seed in (1, 2))
+    tolerance = 1e-12 if arrays.real is np.float64 else 1e-5
+    name, results = "conjugate_gradient" if columns is None else "conjugate_gradient_many", []
+    for backend in (reference, fast):
+        device = [backend.to_device(x.copy()) for x in (*arrays.pattern, blocks, inverse, b, 1e-4 * start, free)]
+        iterations, residual, status = getattr(backend, name)(*device, tolerance, 500)
+        assert status == 0 and residual <= 2 * tolerance
+        results.append((backend.to_host(device[5]), iterations))
+    (want, expected), (got, iterations) = results
+    assert np.array_equal(got[free == 0], (1e-4 * start)[free == 0])
+    assert np.linalg.norm(got - want) <= 1e4 * tolerance * np.linalg.norm(want)
+    assert abs(iterations - expected) <= 3
+
+
+@pytest.mark.parametrize("columns", [None, 8])
+def test_conjugate_gradient_reports_failure(fast, reference, small_torus, columns):
+    """Nothing to solve for is solved by zero; an indefinite matrix and NaN break down; too few iterations are too few.
+    The reference must say the same."""
+    arrays = Arrays(small_torus, np.float64)
+    _, blocks = matrix(reference, arrays)
+    free, inverse = (np.arange(arrays.nodes) % 5 > 0).astype(float), arrays.out(arrays.nodes, 9)
+    reference.invert_diagonal(blocks, arrays.body.slot, free, inverse)
+    shape = (arrays.nodes, 3) if columns is None else (arrays.nodes, 3, columns)
+    poisoned, zero = noise(shape), np.zeros(shape)
+    poisoned[6] = np.nan
+    name = "conjugate_gradient" if columns is None else "conjugate_gradient_many"
+    for backend in (reference, fast):
+
+        def solve(blocks, b, limit, x=zero, backend=backend):
+            device = [backend.to_device(v.copy()) for v in (*arrays.pattern, blocks, inverse, b, x, free)]
+            iterations, _, status = getattr(backend, name)(*device, 1e-10, limit)
+            return int(iterations), int(status), backend.to_host(device[5])
+
+        guess = np.ones(shape) * free.reshape(-1, *[1] * (len(shape) - 1))
+        iterations, status, x = solve(blocks, zero, 500, guess)
+        assert (iterations, status) == (0, 0) and not x.any()
+        assert solve(-blocks, noise(shape), 500)[1] == 2
+        assert solve(blocks, poisoned, 500)[1] == 2
+        assert solve(blocks, noise(shape), 3)[:2] == (3, 1)
+
+
+def test_points(fast, reference, torus_field):
+    """Cells, places, distances and their derivatives of points in, near and far from a deformed body."""
+    field, position, points = torus_field
+    grid = (position, field.cell_nodes, field.in_body, field.phi_m)
+    results = []
+    for backend in (reference, fast):
+        device = [backend.to_device(x) for x in (points, *grid)]
+        found, local = backend.find_cells(*device, field.spacing_m)
+        value = backend.to_device(field.phi_m[field.cell_nodes[np.maximum(backend.to_host(found), 0)]])
+        outputs = [backend.xp.zeros((len(points), *shape)) for shape in ((), (8,), (8,), (3,), (3,))]
+        backend.surface_distances(found, local, device[1], device[2], value, 0.2, *outputs)
+        results.append([backend.to_host(x) for x in (found, local, *outputs)])
+    want, got = results
+    assert np.array_equal(got[0], want[0]) and 100 < (want[0] >= 0).sum() < len(points)
+    for a, b in zip(got[1:], want[1:]):
+        assert np.linalg.norm(a - b) <= 1e-9 * np.linalg.norm(b)  # Newton's method ends at 1e-13 of a cell
+
+
+@pytest.fixture(scope="module")
+def torus_field(small_torus):
+    """The body's carried field, bent by a third of a cell, and points around its surface."""
+    from soft_estimator.estimation.residuals.carried_field import carry_field
+
+    field, rng = carry_field(small_torus), np.random.default_rng(3)
+    x = small_torus.node_position_m
+    u = 0.008 * np.stack([np.sin(20 * x[:, 1]), np.cos(15 * x[:, 2]), np.sin(18 * x[:, 0])], axis=1)
+    surface = small_torus.surface_positions_m(u)
+    near = surface[rng.integers(len(surface), size=200)] + rng.normal(scale=0.01, size=(200, 3))
+    points = np.concatenate([near, surface.mean(axis=0) + rng.normal(scale=0.3, size=(50, 3))])
+    return field, field.position_m + field.follow @ u, points
