@@ -47,7 +47,5 @@ def test_steppers_of_another_backend_are_refused():
     """A guard reads its stepper's systems: one line where they are not there."""
     guard, tangent = (getattr(choose_backend("reference"), name) for name in ("guard", "tangent_stepper"))
     for make in (guard, tangent):
-        with pytest.raises(
-            TypeError, match=r"^a object has no systems to read; hand over one made by .*$"
-        ):
+        with pytest.raises(TypeError, match=r"^a object has no systems to read; hand over one made by .*$"):
             make(object(), 3)

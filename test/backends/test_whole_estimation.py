@@ -1,4 +1,4 @@
-"""The estimation problem on the GPU: cost, Jacobian and gradient of a point-cloud fit are the CPU's."""
+"""The estimation problem by whole steps: cost, Jacobian and gradient of a point-cloud fit are the CPU's."""
 
 from __future__ import annotations
 
@@ -13,22 +13,14 @@ from soft_estimator.estimation.variables import make_variables
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import Tangent
 
-pytestmark = pytest.mark.gpu
-
 NAMES = ["youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_normal", "plane_offset_m", "velocity_m_s"]
 
 
-@pytest.fixture(scope="module")
-def cuda():
-    from soft_estimator.backends.cuda import load_cuda_backend
-
-    return load_cuda_backend()
-
-
 @pytest.fixture
-def case(make_scene):
+def case(whole, make_whole_scene):
     """Frames between the steps of a motion with contact, seen with noise, some points far off."""
-    model, parameters = make_scene("contact")
+    model, parameters = make_whole_scene("contact")
+    count = 50 if whole.name == "reference" else 300
     sim = Simulation(model, parameters)
     states, rng = [sim.initial_state()], np.random.default_rng(0)
     for _ in range(6):
@@ -38,7 +30,7 @@ def case(make_scene):
         n, w = int(at), at - int(at)
         u = (1 - w) * states[n].u + w * states[n + 1].u
         surface = model.body.surface_positions_m(u)
-        points = surface[rng.integers(len(surface), size=300)] + rng.normal(scale=2e-3, size=(300, 3))
+        points = surface[rng.integers(len(surface), size=count)] + rng.normal(scale=2e-3, size=(count, 3))
         points[:5] += [0.3, 0.1, 0.0]
         frames.append(ObservedFrame.of(at * model.integrator.step_s, points, 2e-3))
     variables = make_variables(parameters, NAMES)
@@ -49,13 +41,13 @@ def same(got, want, tolerance):
     assert np.linalg.norm(got - want) <= tolerance * np.linalg.norm(want)
 
 
-def test_run_through_the_frames(cuda, case):
+def test_run_through_the_frames(whole, case):
     """Residuals, Jacobian and gradient by the adjoint; and twice the same bits."""
     model, field, frames, variables, theta = case
     parameters, directions = variables.parameters(theta), variables.directions(theta)
     cpu = PlainRun(model, parameters, frames, directions, Simulation(model, parameters).backend, field)
-    gpu = [FusedRun(model, parameters, frames, directions, cuda, field) for _ in range(2)]
-    plain = PlainRun(model, parameters, frames, directions, cuda, field)
+    gpu = [FusedRun(model, parameters, frames, directions, whole, field) for _ in range(2)]
+    plain = PlainRun(model, parameters, frames, directions, whole, field)
     bar = np.cos(np.arange(len(cpu.residual)))
     want = cpu.gradient(bar)
     for run in (gpu[0], plain):
@@ -69,14 +61,14 @@ def test_run_through_the_frames(cuda, case):
     same(np.array([want.dot(d) for d in directions]), cpu.jacobian.T @ bar, 1e-6)
 
 
-def test_trajectory(cuda, case):
+def test_trajectory(whole, case):
     """A sliding window's trajectory: residuals of every frame, and the Jacobian to what its loose solves leave open."""
     from soft_estimator.estimation.fused_trajectory import FusedTrajectory
 
     model, field, frames, variables, theta = case
     parameters, directions = variables.parameters(theta), variables.directions(theta)
     results = []
-    for kind, backend in ((Trajectory, None), (FusedTrajectory, cuda)):
+    for kind, backend in ((Trajectory, None), (FusedTrajectory, whole)):
         sim = Simulation(model, parameters, backend)
         start = Corner(sim.initial_state(), Tangent(sim, directions).initial())
         trajectory = kind(model, parameters, directions, start, sim.backend, field)
@@ -90,7 +82,7 @@ def test_trajectory(cuda, case):
     same(results[1][-1], results[0][-1], 1e-3)
 
 
-def test_weakly_held_scene_takes_the_plain_way(cuda, torus):
+def test_weakly_held_scene_takes_the_plain_way(whole, whole_torus):
     """Nitsche's regions are not in the fused steps: `can_fuse` says so, and the run is loop by loop, as on the CPU."""
     from soft_estimator.estimation.runs import run_through
     from soft_estimator.geometry.shapes import Box
@@ -102,14 +94,14 @@ def test_weakly_held_scene_takes_the_plain_way(cuda, torus):
     from soft_estimator.physics.solver import SolverSettings
 
     grip = FixedRegion(Box((0.06, 0.2, 0.2), (-0.1, 0.0, 0.0)), "nitsche")
-    model = build_model(torus, hht_scheme(0.005, -0.1), fixed=[grip], solver=SolverSettings(1e-12, 3000))
-    parameters, field = Parameters(np.array([3e4, 6e4]), 0.35, 900.0, 0.4, 2e-3), carry_field(torus)
-    assert not can_fuse(model, cuda)
-    surface = torus.surface_positions_m()[::4]
+    model = build_model(whole_torus, hht_scheme(0.005, -0.1), fixed=[grip], solver=SolverSettings(1e-12, 3000))
+    parameters, field = Parameters(np.array([3e4, 6e4]), 0.35, 900.0, 0.4, 2e-3), carry_field(whole_torus)
+    assert not can_fuse(model, whole)
+    surface = whole_torus.surface_positions_m()[::4]
     frames = [ObservedFrame.of(0.005 * k, surface - np.array([0, 0.001 * k, 0]), 1e-3) for k in (1, 3)]
     variables = make_variables(parameters, ["youngs_modulus_pa", "poissons_ratio"])
     directions = variables.directions(variables.start())
-    backends = (Simulation(model, parameters).backend, cuda)
+    backends = (Simulation(model, parameters).backend, whole)
     cpu, gpu = (run_through(model, parameters, frames, directions, backend, field) for backend in backends)
     assert isinstance(gpu, PlainRun)
     same(gpu.residual, cpu.residual, 1e-7)

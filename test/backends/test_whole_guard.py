@@ -1,4 +1,4 @@
-"""Steps that must be calmed are found on the GPU and taken as on the CPU, forward, backward and in the tangent."""
+"""Steps that must fall back to backward Euler are found among whole steps and taken as on the CPU."""
 
 from __future__ import annotations
 
@@ -16,31 +16,22 @@ from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import Tangent
 
-pytestmark = pytest.mark.gpu
-
 STEPS = 6
 
 
-@pytest.fixture(scope="module")
-def cuda():
-    from soft_estimator.backends.cuda import load_cuda_backend
-
-    return load_cuda_backend()
-
-
-def wild(make_scene, kind):
+def wild(make_whole_scene, kind):
     """A soft torus that spins 120 radians a second and meets the plane: some of the first steps are calmed."""
-    model, parameters = make_scene(kind, tolerance=1e-12)
+    model, parameters = make_whole_scene(kind, tolerance=1e-12)
     spin = np.array([0.0, 120.0, 0.0])
     return model, replace(parameters, angular_velocity_rad_s=spin, youngs_modulus_pa=np.array([3e3, 6e3]))
 
 
 @pytest.mark.parametrize("kind", ["theta contact", "contact", "explicit"])
-def test_calmed_steps(cuda, make_scene, kind):
+def test_calmed_steps(whole, make_whole_scene, kind):
     """The same steps are calmed; states, gradient and tangent come out as on the CPU (1e-6: a wild motion carries
     rounding further than a tame one)."""
-    model, parameters = wild(make_scene, kind)
-    cpu, fused = Simulation(model, parameters), FusedSimulation(model, parameters, cuda)
+    model, parameters = wild(make_whole_scene, kind)
+    cpu, fused = Simulation(model, parameters), FusedSimulation(model, parameters, whole)
     direction = ParameterGradient.unit(2, "poissons_ratio")
     states, tangent = [cpu.initial_state()], Tangent(cpu, [direction])
     changes = tangent.initial()
@@ -51,10 +42,10 @@ def test_calmed_steps(cuda, make_scene, kind):
     rolled, _ = fused.roll(fused.initial_state(), STEPS)
     assert [s.calmed for s in rolled] == [s.calmed for s in states]
     assert any(s.calmed for s in states) and not all(s.calmed for s in states[1:])
-    assert np.linalg.norm(cuda.to_host(rolled[-1].u) - states[-1].u) <= 1e-6 * np.linalg.norm(states[-1].u)
+    assert np.linalg.norm(whole.to_host(rolled[-1].u) - states[-1].u) <= 1e-6 * np.linalg.norm(states[-1].u)
     by_tangent = FusedTangent(fused, [direction])
     moved = by_tangent.through(rolled, by_tangent.initial())[-1].u[0]
-    assert np.linalg.norm(cuda.to_host(moved) - changes[0].u) <= 1e-5 * np.linalg.norm(changes[0].u)
+    assert np.linalg.norm(whole.to_host(moved) - changes[0].u) <= 1e-5 * np.linalg.norm(changes[0].u)
     gradients = []
     for adjoint, path in ((Adjoint(cpu), states), (FusedAdjoint(fused), rolled)):
         bar = adjoint.zero_state()
@@ -66,14 +57,14 @@ def test_calmed_steps(cuda, make_scene, kind):
 
 
 @pytest.mark.parametrize("kind", ["moving", "contact", "explicit", "theta contact"])
-def test_sums_are_the_energies(cuda, make_scene, kind):
+def test_sums_are_the_energies(whole, make_whole_scene, kind):
     """The guard's sums of a step are what `balance` and the step's report say: energies, work on held nodes."""
-    model, parameters = make_scene(kind)
-    fused = FusedSimulation(model, parameters, cuda)
+    model, parameters = make_whole_scene(kind)
+    fused = FusedSimulation(model, parameters, whole)
     fused.batch.serve(fused)
     roll = fused.batch.roll([fused.initial_state()], 2)
-    sums, states = cuda.to_host(roll.guard)[:, 0], roll.states()
-    plain = Simulation(model, parameters, cuda)
+    sums, states = whole.to_host(roll.guard)[:, 0], roll.states()
+    plain = Simulation(model, parameters, whole)
     for row, state in zip(sums, states):
         want = balance(plain, state)
         got = row[[2, 0, 5]]
