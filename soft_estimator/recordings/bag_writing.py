@@ -5,7 +5,9 @@ Metadata is of version 8, which every rosbag2 from Humble on reads; newer ones w
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,17 +16,22 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from soft_estimator.camera.pinhole import PinholeCamera
+from soft_estimator.recordings.cut_off import RecordingCutOff, finish_mcap
 from soft_estimator.recordings.ground_truth import TruthRow
 
 FORMATS = ("mcap", "sqlite3")
 _METADATA_VERSION = 8
+_COMMIT_BYTES = 4 << 20
 _FLOAT32 = 7  # datatype of a PointField
 _TRIANGLE_LIST = 11  # type of a Marker
 _BODY_COLOUR = (0.91, 0.42, 0.30, 1.0)
 
 
 class BagWriter:
-    """A bag to be written; use it in a `with` block. Without an error it is complete when the block is left."""
+    """A bag to be written; use it in a `with` block. Without an error it is complete when the block is left.
+
+    Where the disk takes no more, a RecordingCutOff names the file; what was written up to there can be read.
+    """
 
     def __init__(self, path: Path | str, storage: str = "mcap") -> None:
         path = Path(path)
@@ -35,8 +42,10 @@ class BagWriter:
         writer, plugins, self.store = _import_rosbags()
         plugin = plugins.MCAP if storage == "mcap" else plugins.SQLITE3
         self.path, self._writer = path, writer(path, version=_METADATA_VERSION, storage_plugin=plugin)
+        self.file = path / f"{path.name}.{'mcap' if storage == 'mcap' else 'db3'}"
         self._connections: dict[str, Any] = {}
         self.counts: dict[str, int] = {}
+        self._pending_bytes = 0
 
     def __enter__(self) -> BagWriter:
         self._writer.open()
@@ -45,7 +54,25 @@ class BagWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._writer.__exit__(kind, error, trace)
+        if isinstance(error, RecordingCutOff):
+            return
+        try:
+            self._writer.__exit__(kind, error, trace)
+        except (OSError, sqlite3.Error) as failure:
+            raise self._cut_off(failure) from failure
+
+    def _cut_off(self, failure: Exception) -> RecordingCutOff:
+        """Make readable what is there; the error to raise."""
+        with suppress(Exception):  # what could not be written before cannot be written now either
+            self._writer.abort()
+        if self.file.suffix == ".mcap":
+            with suppress(OSError):
+                finish_mcap(self.file)
+        said = failure.strerror if isinstance(failure, OSError) else failure
+        return RecordingCutOff(
+            f"{self.file} could not be written any further ({said}); what was recorded up to there can be read. Free "
+            "some space, or record to another disk"
+        )
 
     def make(self, kind: str, **fields: Any) -> Any:
         """A message such as std_msgs/msg/Header."""
@@ -59,12 +86,24 @@ class BagWriter:
     def write(self, topic: str, stamp_ns: int, message: Any, latched: bool = False) -> None:
         """Add a message; a latched topic is offered to those who come later, as /tf_static is."""
         kind = message.__msgtype__
-        if topic not in self._connections:
-            self._connections[topic] = self._writer.add_connection(
-                topic, kind, typestore=self.store, offered_qos_profiles=[_qos(latched)]
-            )
-        self._writer.write(self._connections[topic], int(stamp_ns), self.store.serialize_cdr(message, kind))
+        data = self.store.serialize_cdr(message, kind)
+        try:
+            if topic not in self._connections:
+                self._connections[topic] = self._writer.add_connection(
+                    topic, kind, typestore=self.store, offered_qos_profiles=[_qos(latched)]
+                )
+            self._writer.write(self._connections[topic], int(stamp_ns), data)
+            self._keep(len(data))
+        except (OSError, sqlite3.Error) as failure:
+            raise self._cut_off(failure) from failure
         self.counts[topic] = self.counts.get(topic, 0) + 1
+
+    def _keep(self, written_bytes: int) -> None:
+        """Have a database keep what it got every few megabytes: all since then is lost when the disk runs full."""
+        self._pending_bytes += written_bytes
+        if self.file.suffix == ".db3" and self._pending_bytes > _COMMIT_BYTES:
+            self._writer.storage.conn.commit()
+            self._pending_bytes = 0
 
     def cloud(self, topic: str, stamp_ns: int, frame_id: str, points_m: np.ndarray) -> None:
         """An organised PointCloud2 of points (h, w, 3) [m], NaN where nothing was measured."""

@@ -12,6 +12,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.rendering import SeenFrame, watch_scene
 from soft_estimator.camera.scene_cameras import scene_cameras, times_from_start
 from soft_estimator.recordings.bag_writing import BagWriter
+from soft_estimator.recordings.cut_off import RecordingCutOff
 from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC, truth_rows
 from soft_estimator.scene.scene import Scene
 
@@ -59,6 +60,8 @@ def record_scene(
                 if progress is not None:
                     progress("recording", done, len(times))
             counts = dict(bag.counts)
+    except RecordingCutOff:
+        raise  # the disk is full; what was recorded up to there is kept, and the message says so
     except BaseException:
         if not existed:  # half a bag would be mistaken for a whole one
             shutil.rmtree(out, ignore_errors=True)
