@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
 
-from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.interface import Backend, View
 from soft_estimator.estimation.residuals.carried_field import CarriedField
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_observer import build_observer, watch
@@ -25,12 +24,12 @@ class Workshop:
         self.model, self.backend, self.field = model, backend, field
         self._first = FusedSimulation(model, parameters, backend)
         self.observer = build_observer(model.body, field, backend)
-        self._views: OrderedDict[tuple[int, ...], tuple[list[ObservedFrame], Any]] = OrderedDict()
+        self._views: OrderedDict[tuple[int, ...], tuple[list[ObservedFrame], View]] = OrderedDict()
 
     def simulation(self, parameters: Parameters) -> FusedSimulation:
         return self._first.renewed(parameters)
 
-    def view(self, frames: list[ObservedFrame]) -> Any:
+    def view(self, frames: list[ObservedFrame]) -> View:
         """The observer's view of frames; that of the same frames again is kept for the next look."""
         key = tuple(map(id, frames))
         if key not in self._views:

@@ -200,7 +200,8 @@ def test_conjugate_gradient_reports_failure(fast, reference, small_torus, column
         assert (iterations, status) == (0, 0) and not x.any()
         assert solve(-blocks, noise(shape), 500)[1] == 2
         assert solve(blocks, poisoned, 500)[1] == 2
-        assert solve(blocks, noise(shape), 3)[:2] == (3, 1)
+        iterations, status, _ = solve(blocks, noise(shape), 3)
+        assert iterations <= 3 and status == 1
 
 
 def test_points(fast, reference, torus_field):

@@ -112,6 +112,11 @@ def _turned(r: Array, vectors: Array) -> Array:
     return np.einsum("cab,cpb...->cpa...", r, vectors)
 
 
+def _from_first_corner(vectors: Array) -> Array:
+    """Forces do not depend on where a cell is; numbers of its own size lose less."""
+    return vectors - vectors[:, :1]
+
+
 class _Strained:
     """Cells with y = share (x + u) + z at the corners, w = Rᵀ y - share x, and the forces K̂ w by λ and by μ."""
 
@@ -121,8 +126,7 @@ class _Strained:
         self.index, self.r = index, r.reshape(-1, 3, 3).astype(np.float64)
         self.matrices = lame_matrices(table.astype(np.float64))
         at = share * (spacing * CORNERS + u[cell_nodes].astype(np.float64)) + z[cell_nodes]
-        # The forces do not depend on where the cell is; numbers of the size of the cell lose less.
-        self.y = at - at[:, :1]
+        self.y = _from_first_corner(at)
         self.w = _turned_back(self.r, self.y) - share * spacing * CORNERS
         self.by_lame, self.by_shear = self.products(self.w)
 
@@ -210,14 +214,19 @@ def cell_forces_tangents(
     spacing: float,
     out: Array,
 ) -> None:
-    """Column by column: through the turn of R, through λ and μ, and through the corners' own motion."""
-    cells = (r, cell_nodes, gradient_index, table, young, lam, mu)
-    turn, through_turn, through_motion = (np.empty((len(cell_nodes), width)) for width in (9, 24, 24))
+    """Through the turn of R, through λ and μ, and through the corners' own motion."""
+    s = _Strained(u, z, 1.0, r, cell_nodes, gradient_index, table, spacing)
+    turns = np.empty((len(cell_nodes), 9, out.shape[2]))
     for j in range(out.shape[2]):
-        rotations_tangent(at, dat[:, :, j], r, cell_nodes, spacing, turn)
-        cell_forces_tangent(turn, u, z, 1.0, *cells, dlam[region, j], dmu[region, j], spacing, through_turn)
-        cell_forces(moved[:, :, j], moved[:, :, j], 0.0, *cells, spacing, through_motion)
-        out[:, :, j] = through_turn + through_motion
+        rotations_tangent(at, dat[:, :, j], r, cell_nodes, spacing, turns[:, :, j])
+    turn = turns.reshape(-1, 3, 3, out.shape[2])
+    own = _from_first_corner(moved[cell_nodes].astype(np.float64))
+    strain = np.einsum("cabk,cpa->cpbk", turn, s.y) + _turned_back(s.r, own)
+    d_lame, d_shear = s.products(strain)
+    by_region = [x[region][:, None, None, :] for x in (dlam, dmu)]
+    change = lam * d_lame + mu * d_shear + by_region[0] * s.by_lame[..., None] + by_region[1] * s.by_shear[..., None]
+    total = _turned(s.r, change) + np.einsum("cabk,cpb->cpak", turn, lam * s.by_lame + mu * s.by_shear)
+    out[...] = (young[:, None, None, None] * total).reshape(out.shape)
 
 
 def cell_forces_adjoint(

@@ -33,10 +33,10 @@ class ReferenceTangent:
         s, limit = self._stepper.systems[0], self._stepper.limit
         u, v, a = (x.reshape(-1, 3).astype(np.float64) for x in before)
         lin, increment = s.linearise((u, v, a)), u_after.reshape(-1, 3).astype(np.float64) - u
-        for j in range(self._columns):
-            by, change = Material.of(directions[j]), of_system(changes, j)
-            rhs = elasticity_tangent(s, lin, (u, v, a), increment, by, change)
-            rhs += inertia_tangent(s, (u, v, a), increment, by, change)
+        by_column = [(Material.of(directions[j]), of_system(changes, j)) for j in range(self._columns)]
+        elastic = elasticity_tangents(s, lin, (u, v, a), increment, by_column)
+        for j, (by, change) in enumerate(by_column):
+            rhs = elastic[:, :, j] + inertia_tangent(s, (u, v, a), increment, by, change)
             if lin.touch is not None:
                 rhs += contact_tangent(s, lin.touch, (u, v, a), increment, by, change)
             solution = guess_tangent(s, change, None if start is None else start[j], paths)
@@ -44,25 +44,28 @@ class ReferenceTangent:
             put_system(out, j, s.advance(change, solution))
 
 
-def elasticity_tangent(
-    s: System, lin: Linearised, before: State, increment: Array, by: Material, change: State
+def elasticity_tangents(
+    s: System, lin: Linearised, before: State, increment: Array, by_column: list[tuple[Material, State]]
 ) -> Array:
-    """-δ[f_int(u) + (c_k + c_d α₂) K Δu - α₂ K known] at fixed Δu: through R, λ and μ, and the corners' motion."""
-    (u, v, a), (du, dv, da) = before, change
-    m, scheme = s.material, s.scheme
-    known = scheme.known(v, a)
+    """-δ[f_int(u) + (c_k + c_d α₂) K Δu - α₂ K known] at fixed Δu, (N, 3, K): through R, λ, μ and the nodes' motion."""
+    u, v, a = before
+    m, scheme, known = s.material, s.scheme, s.scheme.known(v, a)
     z = (scheme.c_k + scheme.c_d * m.stiffness_damping) * increment - m.stiffness_damping * known
-    moved = du - m.stiffness_damping * scheme.known(dv, da)
-    moved = moved + by.stiffness_damping * (scheme.c_d * increment - known)
-    corner = np.empty((len(s.young), 24, 1))
+    moved, ahead, dlam, dmu = [], [], [], []
+    for by, (du, dv, da) in by_column:
+        damped = by.stiffness_damping * (scheme.c_d * increment - known)
+        moved.append(du - m.stiffness_damping * scheme.known(dv, da) + damped)
+        ahead.append(du + scheme.predictor * scheme.step_s * scheme.ahead(dv, da))
+        dlam.append(m.lam * by.young + by.lam)
+        dmu.append(m.mu * by.young + by.mu)
     nodes, index, table, young, lam, mu = s.cell_arguments()
-    ahead = du + scheme.predictor * scheme.step_s * scheme.ahead(dv, da)
-    lame = ((lam * by.young + by.lam)[:, None], (mu * by.young + by.mu)[:, None])
+    corner, out = np.empty((len(s.young), 24, len(by_column))), np.zeros((*u.shape, len(by_column)))
     cells.cell_forces_tangents(
-        s.turned_at(before), ahead[:, :, None], u, z, moved[:, :, None], lin.rotations, nodes, index, table, young,
-        s.body["cell_region"], lam, mu, *lame, s.spacing, corner,
+        s.turned_at(before), np.stack(ahead, 2), u, z, np.stack(moved, 2), lin.rotations, nodes, index, table, young,
+        s.body["cell_region"], lam, mu, np.stack(dlam, 1), np.stack(dmu, 1), s.spacing, corner,
     )  # fmt: skip
-    return -s.gather(corner[:, :, 0])
+    cells.gather_many(corner, s.body["node_cells"], -1.0, out)
+    return out
 
 
 def inertia_tangent(s: System, before: State, increment: Array, by: Material, change: State) -> Array:

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.interface import Backend, Observer, View
 from soft_estimator.estimation.residuals.carried_field import HALO_CELLS, CarriedField
 from soft_estimator.estimation.residuals.carried_surface import LEAST_SLOPE, REACH_CELLS
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, line_bias, point_bias
 from soft_estimator.physics.body import Body
 
 
-def build_observer(body: Body, field: CarriedField, backend: Backend) -> Any:
+def build_observer(body: Body, field: CarriedField, backend: Backend) -> Observer:
     """The backend's observer of a body: the carried field's nodes, then the surface's vertices."""
+    if backend.observer is None:
+        raise ValueError(f"backend '{backend.name}' measures no whole windows; use point_residuals, frame by frame")
     s = body.surface
     vertices = np.arange(len(s.node_a))
     rows, columns = np.concatenate([vertices, vertices]), np.concatenate([s.node_a, s.node_b])
@@ -25,7 +27,7 @@ def build_observer(body: Body, field: CarriedField, backend: Backend) -> Any:
     follow.sort_indices()
     follower = follow.T.tocsr()
     follower.sort_indices()
-    arrays = {
+    arrays: dict[str, Any] = {
         "rest": np.concatenate([field.position_m, body.surface_positions_m()]),
         "phi": field.phi_m,
         "laplacian": field.laplacian_per_m,
@@ -39,10 +41,10 @@ def build_observer(body: Body, field: CarriedField, backend: Backend) -> Any:
             f"{name}_column": matrix.indices,
             f"{name}_share": matrix.data,
         }
-    return backend.observer(arrays, len(vertices), field.spacing_m, HALO_CELLS, LEAST_SLOPE, REACH_CELLS)  # type: ignore[attr-defined]
+    return backend.observer(arrays, len(vertices), field.spacing_m, HALO_CELLS, LEAST_SLOPE, REACH_CELLS)
 
 
-def watch(observer: Any, frames: list[ObservedFrame]) -> Any:
+def watch(observer: Observer, frames: list[ObservedFrame]) -> View:
     """The observer's view of some frames."""
     join = np.concatenate
     return observer.watch(
