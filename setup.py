@@ -35,11 +35,11 @@ NODES = ("camera_node", "cloud_node", "estimator_node", "twin_node")
 # without it everything but the nodes works.
 ROS_WHEELS = "; platform_machine=='x86_64' and sys_platform=='linux'"
 ROS_REQUIREMENTS = [
-    f"ros-jazzy-rclpy{ROS_WHEELS}",
-    f"ros-jazzy-rmw-fastrtps-cpp{ROS_WHEELS}",
-    f"ros-jazzy-common-interfaces{ROS_WHEELS}",
-    f"ros-jazzy-lifecycle-msgs{ROS_WHEELS}",
-    f"ros-jazzy-ament-index-python{ROS_WHEELS}",
+    f"ros-jazzy-rclpy>=7,<8{ROS_WHEELS}",
+    f"ros-jazzy-rmw-fastrtps-cpp>=8,<9{ROS_WHEELS}",
+    f"ros-jazzy-common-interfaces>=5,<6{ROS_WHEELS}",
+    f"ros-jazzy-lifecycle-msgs>=2,<3{ROS_WHEELS}",
+    f"ros-jazzy-ament-index-python>=1.8,<2{ROS_WHEELS}",
     "rosbags>=0.10,<0.12",
 ]
 
@@ -74,7 +74,7 @@ setup(
         # The launch_testing plugin of a ROS install breaks pytest 9.
         "test": ["pytest>=8,<9", "hypothesis>=6.100,<7", "ruff>=0.6,<1", "mypy>=1.11,<3", "scikit-image>=0.22,<1"],
         "ros": ROS_REQUIREMENTS,
-        "dask": ["distributed>=2024.1"],  # fleets of bags
+        "dask": ["distributed>=2024.1,<2027"],  # fleets of bags
         "viewer": ["viser>=1.1,<2"],
         "browser": ["selenium>=4.20,<5"],  # tests in a real Chromium
         "cuda12": ["cupy-cuda12x>=13,<15"],

@@ -1,0 +1,101 @@
+"""What the package needs is declared: in setup.py with bounds, in package.xml by keys of rosdep's, or in README.
+
+rosdep itself needs a network; the keys it resolves are kept in rosdep_keys.txt.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# What a key of rosdep installs, by its name on PyPI.
+PROVIDED = {
+    "python3-numpy": "numpy", "python3-scipy": "scipy", "python3-yaml": "pyyaml", "python3-trimesh-pip": "trimesh",
+    "python3-matplotlib": "matplotlib", "python3-tqdm": "tqdm", "python3-pil": "pillow", "python3-numba": "numba",
+    "python3-rosbags-pip": "rosbags", "python3-pytest": "pytest", "python3-hypothesis": "hypothesis",
+    "python3-skimage": "scikit-image",
+}  # fmt: skip
+ROS_IMPORT = re.compile(r"rclpy|launch|launch_ros|tf2_ros|ament_index_python|std_srvs|\w+_msgs(_py)?|\w+_interfaces")
+
+
+def keys() -> set[str]:
+    manifest = ElementTree.parse(ROOT / "package.xml").getroot()
+    return {node.text or "" for node in manifest if node.tag.endswith("depend")}
+
+
+def requirements() -> dict[str, list[str]]:
+    """Requirements of setup.py by list: "" for those always needed, the extras by name."""
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    wheels = next(n for n in ast.walk(tree) if isinstance(n, ast.Assign) and n.targets[0].id == "ROS_REQUIREMENTS")  # type: ignore[attr-defined]
+    call = next(n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "setup")
+    given = {k.arg: k.value for k in call.keywords}
+    extras = given["extras_require"]
+    assert isinstance(extras, ast.Dict)
+    named = {k.value: v for k, v in zip(extras.keys, extras.values)}  # type: ignore[union-attr]
+    named["ros"] = wheels.value
+    return {"": texts_in(given["install_requires"]), **{str(name): texts_in(node) for name, node in named.items()}}
+
+
+def texts_in(node: ast.AST) -> list[str]:
+    """Texts of a list; of f-strings what stands before the first hole."""
+    assert isinstance(node, ast.List)
+    firsts = [item.values[0] if isinstance(item, ast.JoinedStr) else item for item in node.elts]
+    return [str(first.value) for first in firsts]  # type: ignore[attr-defined]
+
+
+def pip_line() -> list[str]:
+    """What README tells a ROS user to install with pip."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^    pip install --break-system-packages (.*)$", readme, re.MULTILINE)
+    return shlex.split(line, comments=True)
+
+
+def test_rosdep_resolves_every_key() -> None:
+    lines = (ROOT / "test" / "rosdep_keys.txt").read_text(encoding="utf-8").splitlines()
+    known = {line for line in lines if line and not line.startswith("#")}
+    assert keys() - known == set(), "no rule of rosdep's; see rosdep_keys.txt"
+
+
+def test_every_ros_package_that_is_imported_is_declared() -> None:
+    found = set()
+    for path in [*(ROOT / "soft_estimator" / "ros").rglob("*.py"), *(ROOT / "launch").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.split(".")[0])
+            elif isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+    wanted = {name for name in found if ROS_IMPORT.fullmatch(name)}
+    assert {"rclpy", "rosgraph_msgs", "sensor_msgs"} <= wanted  # the search finds something
+    assert wanted - keys() == set(), "declare it in package.xml"
+
+
+def test_every_library_comes_by_a_key_or_by_the_pip_line() -> None:
+    """What setup.py always needs, and rosbags, is installed by rosdep or by README's pip line, with the same bounds."""
+    needed = requirements()[""] + [r for r in requirements()["perception"] if r.startswith("rosbags")]
+    by_key = {PROVIDED[key] for key in keys() if key.startswith("python3-")}
+    by_pip = {re.split(r"[<>=]", text)[0]: text for text in pip_line()}
+    for text in needed:
+        name = re.split(r"[<>=]", text)[0]
+        assert name in by_key or name in by_pip, f"{name} has neither a rosdep key nor a place in README's pip line"
+        assert by_pip.get(name, text) == text, "README and setup.py name other versions"
+    assert set(by_pip) <= {re.split(r"[<>=]", text)[0] for text in needed}
+
+
+@pytest.mark.parametrize("extra", sorted(requirements()))
+def test_every_requirement_has_an_upper_bound(extra: str) -> None:
+    """A release of tomorrow is tried before it is allowed."""
+    for text in requirements()[extra]:
+        version = text.split(";")[0]
+        assert re.search(r"<\d|==\d", version), f"{text} has no upper bound"
+        assert re.search(r">=\d|==\d", version), f"{text} has no lower bound"
+
+
+def test_the_build_has_an_upper_bound() -> None:
+    (line,) = re.findall(r"^requires = (.*)$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert all("<" in text for text in ast.literal_eval(line))
