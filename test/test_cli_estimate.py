@@ -97,6 +97,32 @@ def test_check_gradient_prints_a_table_and_its_verdict(tmp_path: Path, capsys: p
     assert "adjoint" in printed.out and "beyond the tolerance" in printed.out
 
 
+def test_check_gradient_says_where_there_is_nothing_to_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plane a metre off the box has no effect on the first frames: exp(-sharpness · 1 m) of a force is no number."""
+    scene = write_scene(
+        tmp_path,
+        contact={"normal": [0, 1, 0], "offset_m": 1.0},
+        estimate={"parameters": ["youngs_modulus_pa", "plane_offset_m"], "guess": {"youngs_modulus_pa": 1.5e4}},
+    )
+    few = ["--steps", "4", "--points", "100", "--backend", "cpu"]
+    assert main(["check-gradient", scene, *few, "--json"]) == 0
+    printed = capsys.readouterr()
+    summary = json.loads(printed.out)
+    assert summary["nothing_to_compare"] == ["plane_offset_m"] and summary["within_tolerance"]
+    assert [row["shown"] for row in summary["rows"]] == [True, False]
+    assert "nothing to compare for plane_offset_m" in printed.err
+    alone = write_scene(
+        tmp_path,
+        contact={"normal": [0, 1, 0], "offset_m": 1.0},
+        estimate={"parameters": ["plane_offset_m"], "guess": {"plane_offset_m": 1.0}},
+    )
+    assert main(["check-gradient", alone, *few]) == 1
+    printed = capsys.readouterr()
+    assert "nothing to compare" in printed.out and "error: nothing to compare for plane_offset_m" in printed.err
+
+
 @pytest.mark.parametrize(
     ("points", "stamps", "expected"),
     [

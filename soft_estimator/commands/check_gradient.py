@@ -24,14 +24,18 @@ variable: log E, logit of Poisson's ratio, metres, radians.
 The cost has kinks: where a point passes from one deformed cell into the next, its slope jumps. So few points are used
 (--points), the differences are Richardson-extrapolated, taken at several short steps, and the one that agrees best with
 the next is kept; `doubt` says to what. A doubt near the tolerance means that the differences failed, not the gradient:
-try another --steps or fewer --points."""
+try another --steps or fewer --points.
+
+A parameter that moves the cost by less than 1e-9 of it over a prior deviation, by all three, is not shown by the
+frames: there is nothing to compare, and the table says so."""
 
 EPILOG = """exit code:
-  1  some derivative is off by more than the tolerance
+  1  some derivative is off by more than the tolerance, or the frames show none of the parameters
 
 examples:
   soft-estimator check-gradient swinging_torus
-  soft-estimator check-gradient bouncing_ball --steps 80       # long enough to touch the ground
+  soft-estimator check-gradient bouncing_ball                  # past the first touch
+  soft-estimator check-gradient bouncing_ball --steps 20       # before it: nothing to compare
   soft-estimator check-gradient my_scene.yaml --tolerance 1e-6 --json"""
 
 
@@ -45,7 +49,9 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
     )
     parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
-    parser.add_argument("--steps", metavar="N", type=_count, help="time steps (default: 10, or what two frames need)")
+    parser.add_argument(
+        "--steps", metavar="N", type=_count, help="time steps (default: two frames, past the first touch)"
+    )
     parser.add_argument("--points", metavar="N", type=_count, default=300, help="most points a frame (default: 300)")
     parser.add_argument("--tolerance", metavar="X", type=_tolerance, default=1e-5, help="relative (default: 1e-5)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
@@ -91,14 +97,18 @@ def run(args: argparse.Namespace) -> int:
         backend = choose_backend(args.backend, config.solver.precision)
         rows = check_gradient(scene, backend, steps=args.steps, points=args.points, progress=bar.report)
     beyond = [row.label for row in rows if not row.error <= args.tolerance]
+    unseen = [row.label for row in rows if not row.shown]
     if args.json:
         summary = {"scene": config.name, "tolerance": args.tolerance, "within_tolerance": not beyond}
-        print(json.dumps({**summary, "rows": [vars(row) for row in rows]}))
+        print(json.dumps({**summary, "nothing_to_compare": unseen, "rows": [vars(row) for row in rows]}))
     else:
         print(_table(rows, args.tolerance))
     if beyond:
         stderr_line(f"{', '.join(beyond)} off by more than {args.tolerance:g}", label="error")
-    return EXIT_BEYOND_TOLERANCE if beyond else 0
+    if unseen:
+        line = f"nothing to compare for {', '.join(unseen)}: the frames do not show it; try more --steps"
+        stderr_line(line, label="error" if len(unseen) == len(rows) else "note")
+    return EXIT_BEYOND_TOLERANCE if beyond or len(unseen) == len(rows) else 0
 
 
 def _table(rows: list[Any], tolerance: float) -> str:
@@ -106,6 +116,7 @@ def _table(rows: list[Any], tolerance: float) -> str:
     lines = [f"{'by':<{width}}  {'adjoint':>20}  {'tangent':>20}  {'differences':>20}  {'doubt':>8}  {'error':>8}"]
     for row in rows:
         mark = "" if row.error <= tolerance else "  <-- beyond the tolerance"
+        mark = mark if row.shown else "  nothing to compare"
         lines.append(
             f"{row.label:<{width}}  {row.adjoint:>20.12g}  {row.tangent:>20.12g}  {row.differences:>20.12g}  "
             f"{row.doubt:>8.1e}  {row.error:>8.1e}{mark}"

@@ -14,25 +14,32 @@ from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.variables import Variables, make_variables
+from soft_estimator.physics.step import Simulation
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import applicable_names, guess_of, shown_labels, variables_of
 from soft_estimator.studies.estimate_setup import Progress, observe_truth
 
-# Differences are taken at these steps of θ, in prior standard deviations, and the one that agrees best with itself is
-# kept: long steps cross kinks of the cost, where a point passes from one cell into the next; short ones drown in
-# rounding.
-STEPS = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+# Differences are taken at ever shorter steps of θ, from this one on, in prior standard deviations, and the one that
+# agrees best with its neighbour is kept: long steps cross kinks of the cost, where a point passes from one cell into
+# the next; short ones drown in rounding.
+LONGEST_STEP, SHORTER, MOST_STEPS = 1e-3, 0.25, 6
 # Where a guess is the truth itself the gradient is nearly nothing; the check is made this many prior deviations off.
 OFF_THE_TRUTH = 0.02
 SOLVER_TOLERANCE = 1e-12
 GOOD_ENOUGH = 1e-8  # no shorter steps are tried once two differences agree to this
+# A variable that moves the cost by less than this share of it over a prior deviation shows nothing: with solves to
+# SOLVER_TOLERANCE, differences at the steps above are known to 1e-12/1e-3 of the cost.
+NOTHING = 1e-9
+_STEPS_AT_LEAST, _FRAMES = 10, 2  # watched by default, and past the first touch of a scene with a plane
 
 
 @dataclass(frozen=True)
 class GradientRow:
     """Derivatives of the cost by one variable θ, and the largest difference relative to the central difference.
 
-    doubt: how far the central difference disagrees with itself, relative: what it can be trusted to.
+    Attributes:
+        doubt: how far the central difference disagrees with itself, relative: what it can be trusted to.
+        shown: whether the frames show the variable at all; if not there is nothing to compare, and the error is 0.
     """
 
     label: str
@@ -41,6 +48,7 @@ class GradientRow:
     differences: float
     doubt: float
     error: float
+    shown: bool = True
 
 
 def exact_config(config: SceneConfig) -> SceneConfig:
@@ -61,30 +69,60 @@ def check_gradient(
     """Compare the three for every estimated parameter of a scene made from `exact_config`.
 
     Args:
-        steps: time steps simulated; ten by default, or what two frames need. points: most points of a frame.
+        steps: time steps simulated; by default `steps_that_show`. points: most points of a frame.
     """
-    if steps is None:
-        times = frame_times_s(scene.config)
-        steps = max(10, round(times[min(1, len(times) - 1)] / scene.config.time.step_s + 0.499))
+    steps = steps or steps_that_show(scene, backend)
     field = carry_field(scene.body)
     frames = observe_truth(scene, field, backend, progress, steps=steps, budget=points)
     variables, theta = _point(scene)
     config = scene.config.estimate
     loss = RobustLoss() if config is None else RobustLoss(config.loss.kind, config.loss.threshold)
     problem = Problem(scene.model, variables, list(frames.frames), loss=loss, backend=backend, field=field)
-    adjoint = np.asarray(problem.evaluate(theta, gradient=True).gradient)
+    backward = problem.evaluate(theta, gradient=True)
+    adjoint = np.asarray(backward.gradient)
     tangent = normal_equations(problem, problem.evaluate(theta, jacobian=True))[1]
+    least = NOTHING * backward.cost / variables.prior_std
+    prior = (theta - variables.prior_mean) / variables.prior_std**2
     rows = []
-    # A variable the cost hardly depends on is measured against what one that matters a little would show.
-    floor = 1e-9 * float(np.abs(tangent).max())
     for j, label in enumerate(shown_labels(variables)):
         value, doubt = _differences(problem, theta, j)
-        scale = max(abs(value), floor)
-        error = max(abs(adjoint[j] - value), abs(tangent[j] - value)) / scale
-        rows.append(GradientRow(label, float(adjoint[j]), float(tangent[j]), value, doubt / scale, error))
+        three = np.array([adjoint[j], tangent[j], value])
+        # The prior's own slope is no news of the frames.
+        rows.append(_row(label, three, doubt, float(least[j]), bool((np.abs(three - prior[j]) > least[j]).any())))
         if progress:
             progress("checking", j + 1, len(variables), label)
     return rows
+
+
+def steps_that_show(scene: Scene, backend: Backend) -> int:
+    """Time steps that two frames need, ten at least, and with a plane two frames from the first touch on."""
+    times, step_s = frame_times_s(scene.config), scene.config.time.step_s
+    last = round(times[-1] / step_s + 0.499)
+    two_frames = round(times[min(_FRAMES, len(times)) - 1] / step_s + 0.499)
+    least = min(max(_STEPS_AT_LEAST, two_frames), max(last, two_frames))
+    if scene.model.contact is None:
+        return least
+    return max(least, min(last, _first_touch(scene, backend, last) + two_frames))
+
+
+def _first_touch(scene: Scene, backend: Backend, most: int) -> int:
+    """Time steps until a point of the surface reaches the plane; 0 if none does within so many."""
+    simulation, p = Simulation(scene.model, scene.parameters, backend), scene.parameters
+    state = simulation.initial_state()
+    for k in range(1, most + 1):
+        state, _ = simulation.step(state)
+        surface = scene.body.surface_positions_m(backend.to_host(state.u).astype(np.float64))
+        if (surface @ p.plane_normal).min() + p.plane_offset_m <= 0:
+            return k
+    return 0
+
+
+def _row(label: str, three: np.ndarray, doubt: float, least: float, shown: bool) -> GradientRow:
+    """three: the derivative by adjoint, tangent and differences. least: a derivative that is as good as none."""
+    adjoint, tangent, value = map(float, three)
+    scale = max(abs(value), least)
+    error = max(abs(adjoint - value), abs(tangent - value)) / scale if shown else 0.0
+    return GradientRow(label, adjoint, tangent, value, doubt / scale, error, shown)
 
 
 def _point(scene: Scene) -> tuple[Variables, np.ndarray]:
@@ -107,12 +145,15 @@ def _differences(problem: Problem, theta: np.ndarray, j: int) -> tuple[float, fl
         ahead, behind = (problem.evaluate(theta + sign * step * unit).cost for sign in (1, -1))
         return (ahead - behind) / (2 * step * unit[j])
 
-    best, doubt, last = 0.0, np.inf, np.nan
-    for step in STEPS:
-        value = (4 * slope(step / 2) - slope(step)) / 3
+    best, doubt, step = 0.0, np.inf, LONGEST_STEP
+    before, last = slope(step), np.nan
+    for _ in range(MOST_STEPS - 1):
+        step *= SHORTER
+        now = slope(step)
+        value = (now - SHORTER**2 * before) / (1 - SHORTER**2)  # Richardson: the error of second order cancels
         if abs(value - last) < doubt:
             best, doubt = value, abs(value - last)
-        last = value
-        if doubt < GOOD_ENOUGH * abs(best):
+        before, last = now, value
+        if doubt <= GOOD_ENOUGH * abs(best):
             break
     return best, doubt
