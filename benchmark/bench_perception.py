@@ -151,8 +151,8 @@ def bench_speed() -> Rows:
         row = {"body": name, "ours_ms": timed(ours, 15), "ours_points": ours()}
         try:
             import open3d
-        except ImportError:
-            rows.append({**row, "open3d": "not installed"})
+        except (ImportError, OSError) as error:
+            rows.append({**row, "open3d": f"not usable: {' '.join(str(error).split())}"})
             continue
         for label, thin_first in (("open3d_ms", False), ("open3d_thinned_first_ms", True)):
 

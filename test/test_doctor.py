@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +64,9 @@ def test_without_rclpy_only_the_live_graph_is_missing(fakes: Fakes) -> None:
     fakes.hide("rclpy")
     (found,) = checks.check_ros()
     assert found.status == "missing" and not found.essential
-    assert "rclpy is not installed" in found.detail and "soft_estimator[ros]" in found.advice
+    assert "rclpy is not installed" in found.detail and "/opt/ros" in found.advice
+    # Wheels are advised where there are some.
+    assert ("soft_estimator[ros]" in found.advice) == (platform.machine() == "x86_64" and sys.platform == "linux")
 
 
 def test_messages_may_be_missing_although_rclpy_is_there(fakes: Fakes) -> None:
@@ -173,6 +176,13 @@ def test_profiles_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         status, detail, _ = check_profile("rmw_fastrtps_cpp")
         if "/dev/shm" not in detail:  # a machine with little shared memory is told so first
             assert expected in detail and (status == "ok") == (path == own)
+
+
+def test_an_open3d_without_its_system_library_is_named(fakes: Fakes) -> None:
+    fakes.put("open3d", "raise ImportError('libgfortran.so.5: cannot open shared object file')\n")
+    (found,) = [check for check in checks.check_optional() if check.name == "Open3D"]
+    assert found.status == "warning" and "libgfortran.so.5" in found.detail
+    assert found.advice == "apt install libgfortran5"
 
 
 def test_a_probe_that_hangs_is_given_up() -> None:

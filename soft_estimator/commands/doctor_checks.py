@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata as metadata
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 
 from soft_estimator.commands.doctor_probes import BACKEND, CUPY, DRIVER, NUMBA, RCLPY, VERSION, ask
 from soft_estimator.commands.doctor_profile import check_profile
+from soft_estimator.perception.open3d_import import open3d_remedy
 
 OK, WARNING, MISSING, FAILED = "ok", "warning", "missing", "failed"
 SUPPORTED = ((3, 10), (3, 13))
@@ -151,7 +153,9 @@ def check_ros() -> list[Check]:
     """rclpy and its distro, the middleware, the shared-memory profile."""
     answer = ask(RCLPY, 60)
     if "missing" in answer:
-        install = f"{INSTALL} 'soft_estimator[ros]', or source /opt/ros/<distro>/setup.bash"
+        install = "source /opt/ros/<distro>/setup.bash; wheels of ROS 2 exist for x86-64 Linux only"
+        if platform.machine() == "x86_64" and sys.platform == "linux":
+            install = f"{INSTALL} 'soft_estimator[ros]', or source /opt/ros/<distro>/setup.bash"
         what = "rclpy is" if answer["missing"] == "rclpy" else f"rclpy is there, {answer['missing']} is"
         return [Check("ROS 2", MISSING, f"{what} not installed; only the live graph needs it", install)]
     if "error" in answer:
@@ -187,7 +191,10 @@ def check_optional() -> list[Check]:
         if "missing" in answer:
             out.append(Check(name, MISSING, f"not installed; {use} needs it", f"{INSTALL} {what}"))
         elif "error" in answer:
-            out.append(Check(name, WARNING, answer["error"], f"{INSTALL} --force-reinstall {what}"))
+            remedy = f"{INSTALL} --force-reinstall {what}"
+            if module == "open3d" and (system := open3d_remedy(answer["error"])).startswith("apt"):
+                remedy = system
+            out.append(Check(name, WARNING, answer["error"], remedy))
         else:
             version = answer["version"] or _installed("open3d-cpu" if module == "open3d" else module)
             out.append(Check(name, OK, f"{version}, for {use}"))

@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.perception.fusion import Field, View
-
-
-def import_open3d() -> Any:
-    """Open3D, or an error that says how to get it."""
-    try:
-        import open3d
-    except (ImportError, OSError) as error:  # OSError: a system library it links to is missing
-        reason = " ".join(str(error).split())
-        remedy = "apt install libusb-1.0-0" if "libusb" in reason else "pip install soft_estimator[perception]"
-        raise ValueError(f"this needs Open3D ({reason}); run: {remedy}") from error
-    return open3d
+from soft_estimator.perception.open3d_import import import_open3d
 
 
 def poisson_distance_m(

@@ -183,7 +183,7 @@ def read_points(path: str | Path) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _through_open3d(path: Path) -> np.ndarray:
-    from soft_estimator.perception.poisson import import_open3d
+    from soft_estimator.perception.open3d_import import import_open3d
 
     _check_compressed(path)
     return np.asarray(import_open3d().io.read_point_cloud(str(path)).points)

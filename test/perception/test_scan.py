@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from perception_scenes import camera_at, has_bunny, judge_scan, make_body, pose_
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3
 from soft_estimator.perception.cloud import cloud_from_depth, cloud_from_points
 from soft_estimator.perception.fusion import depth_image_of
+from soft_estimator.perception.open3d_import import import_open3d
 from soft_estimator.perception.rest_shape import count_active_cells
 from soft_estimator.perception.scan import fuse_scan
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
@@ -53,7 +55,7 @@ def test_one_view_and_a_prior_give_the_volume(name: str, prior: str) -> None:
 
 
 def test_poisson_closes_the_back() -> None:
-    pytest.importorskip("open3d")
+    pytest.importorskip("open3d", exc_type=ImportError)
     body = make_body("ball")
     views = scan_views(body, 1, 5, 0.4)
     judged = judge_scan(body, fuse_scan([views[0].cloud], ScanSettings(prior="poisson")), views)
@@ -141,5 +143,25 @@ def test_what_cannot_be_fused_is_named() -> None:
 def test_without_open3d_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "open3d", None)  # importing it now fails, as where it is not installed
     shot = scan_views(make_body("ball"), 1, 5, 0.4)[0]
-    with pytest.raises(ValueError, match=r"pip install soft_estimator\[perception\]"):
+    with pytest.raises(ValueError, match=r"pip install 'soft_estimator\[perception\]'"):
         fuse_scan([shot.cloud], ScanSettings(prior="poisson"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("libgfortran.so.5: cannot open shared object file: No such file or directory", "apt install libgfortran5"),
+        ("libusb-1.0.so.0: cannot open shared object file", "apt install libusb-1.0-0"),
+        ("No module named 'open3d'", "pip install 'soft_estimator[perception]'"),
+    ],
+)
+def test_an_open3d_that_lacks_a_system_library_names_its_package(
+    reason: str, remedy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A module of that name whose import fails with the loader's words: one line, the words, the remedy."""
+    (tmp_path / "open3d.py").write_text(f"raise ImportError({reason!r})\n")
+    monkeypatch.delitem(sys.modules, "open3d", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError) as caught:
+        import_open3d()
+    assert str(caught.value) == f"this needs Open3D ({reason}); run: {remedy}"

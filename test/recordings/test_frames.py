@@ -70,7 +70,7 @@ def test_ply_and_pcd_points(tmp_path: Path) -> None:
 
 
 def test_a_compressed_pcd_goes_through_open3d(tmp_path: Path) -> None:
-    open3d = pytest.importorskip("open3d")
+    open3d = pytest.importorskip("open3d", exc_type=ImportError)
     points = local_points().reshape(-1, 3)
     points = points[points[:, 2] > 0].astype(np.float64)
     cloud = open3d.geometry.PointCloud(open3d.utility.Vector3dVector(points))
