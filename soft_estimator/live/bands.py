@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.scene.scene import Scene
 
 WIDTH = 32
 _SHORT = {"Pa": (1e3, "kPa"), "s": (1e-3, "ms"), "m": (1e-3, "mm")}
@@ -70,3 +73,24 @@ class BandView:
                 reach = max([abs(v) for v in marks] + [min(3 * e.std, 0.02 if e.unit == "m" else math.inf), 1e-3])
                 self._scales[e.label] = (-1.5 * reach, 1.5 * reach, False)
         return self._scales[e.label]
+
+
+def band_view(scene: Scene) -> BandView:
+    """Bands for what a scene estimates, with its first guesses and its true values marked."""
+    guess = {}
+    if scene.config.estimate is not None:
+        for name in scene.config.estimate.names:
+            value = getattr(scene.config.estimate.guess, name, None)
+            if isinstance(value, float):
+                guess[name] = value
+    return BandView(guess, true_values(scene))
+
+
+def true_values(scene: Scene) -> dict[str, float]:
+    """The scene's own numbers, by the names that estimates are published under."""
+    out = {}
+    for name in () if scene.config.estimate is None else scene.config.estimate.names:
+        value = np.atleast_1d(np.asarray(getattr(scene.parameters, name.partition("[")[0], np.nan), dtype=float))
+        if len(value) == 1:
+            out[name] = float(value[0])
+    return out

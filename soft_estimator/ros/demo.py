@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,15 +19,14 @@ import numpy as np
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.camera.rendering import watch_scene
 from soft_estimator.camera.scene_cameras import scene_cameras, scene_lasting, times_from_start
-from soft_estimator.live.bands import BandView
+from soft_estimator.live.bands import BandView, band_view, true_values
 from soft_estimator.live.metrics import SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.replay_config import finder_for
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.physics.step import Simulation
-from soft_estimator.pictures.motion_pictures import Frame, draw_animation
-from soft_estimator.pictures.surface_values import equivalent_strain
 from soft_estimator.report import write_report
+from soft_estimator.report.twin_animation import animate_estimates
 from soft_estimator.scene.files import read_scene
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene, build_scene
@@ -122,7 +120,7 @@ def _watch(watcher: Any, graph: subprocess.Popen[bytes], seconds: float, say: Sa
     import rclpy
 
     started, shown, announced = monotonic(), 0.0, False
-    view = _band_view(watcher.scene)
+    view = band_view(watcher.scene)
     say("starting camera, cloud, estimator and twin")
     while True:
         rclpy.spin_once(watcher, timeout_sec=0.05)
@@ -141,26 +139,6 @@ def _watch(watcher: Any, graph: subprocess.Popen[bytes], seconds: float, say: Sa
             show(_status_lines(watcher, view, now - watcher.first_frame_s, seconds))
         if now - watcher.first_frame_s > seconds:
             return
-
-
-def _band_view(scene: Scene) -> BandView:
-    guess = {}
-    if scene.config.estimate is not None:
-        for name in scene.config.estimate.names:
-            value = getattr(scene.config.estimate.guess, name, None)
-            if isinstance(value, float):
-                guess[name] = value
-    return BandView(guess, true_values(scene))
-
-
-def true_values(scene: Scene) -> dict[str, float]:
-    """The scene's own numbers, by the names that estimates are published under."""
-    out = {}
-    for name in () if scene.config.estimate is None else scene.config.estimate.names:
-        value = np.atleast_1d(np.asarray(getattr(scene.parameters, name.partition("[")[0], np.nan), dtype=float))
-        if len(value) == 1:
-            out[name] = float(value[0])
-    return out
 
 
 def _status_lines(watcher: Any, view: BandView, elapsed_s: float, seconds: float) -> list[str]:
@@ -203,7 +181,7 @@ def _write(watcher: Any, scene: Scene, out: Path, bag: Path) -> DemoResult:
     }
     files = {name: out / name for name in ("report.html", "metrics.json", "animation.gif")}
     files["metrics.json"].write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
-    _animate(files["animation.gif"], watcher, scene)
+    animate_estimates(files["animation.gif"], scene, watcher.recent)
     content = watcher.history.content(
         title="soft_estimator demo",
         subtitle="A simulated depth camera watches a soft ball bounce; four ROS 2 nodes estimate it live.",
@@ -225,30 +203,3 @@ def _surface_errors(watcher: Any, scene: Scene) -> dict[str, Any] | None:
         errors.add_truth(float(k), scene.body.surface_positions_m(truth[time_s])[scene.body.surface.faces])
         errors.add_estimate(float(k), scene.body.surface_positions_m(u))
     return errors.summary()
-
-
-def _animate(path: Path, watcher: Any, scene: Scene) -> None:
-    """The twin's motion as it was estimated in the longest run of frames without a gap."""
-    runs: list[list[Any]] = [[]]
-    for estimate in watcher.recent:
-        if runs[-1] and estimate.stamp_s - runs[-1][-1].stamp_s > 1.0:
-            runs.append([])
-        runs[-1].append(estimate)
-    chosen = max(runs, key=len)
-    body = scene.body
-    frames = []
-    for e in chosen:
-        strain = np.maximum(body.surface.interpolate(equivalent_strain(body, e.u_m)), 0.0)
-        frames.append(Frame(e.stamp_s - chosen[0].stamp_s, body.surface_positions_m(e.u_m), strain))
-    draw_animation(path, scene, frames, 0.1)
-
-
-def keep_lines(lines: list[str], stream: IO[str], lock: threading.Lock, drawn: list[int]) -> None:
-    """Draw lines over the ones drawn before, on a terminal."""
-    with lock:
-        width = shutil.get_terminal_size((100, 24)).columns
-        if drawn[0]:
-            stream.write(f"\033[{drawn[0]}F\033[J")
-        stream.write("\n".join(line[: width - 1] for line in lines) + "\n")
-        stream.flush()
-        drawn[0] = len(lines)
