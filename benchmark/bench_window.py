@@ -91,6 +91,9 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--one-level", action="store_true", help="no coarse level in the GPU's preconditioner")
     arguments = parser.parse_args()
+    settled = arguments.frames + 2  # updates until the window is full and has slid twice
+    if arguments.updates <= settled:
+        parser.error(f"--updates {arguments.updates} ends before the window is full; give more than {settled}")
     backend, on_gpu = choose_backend(arguments.backend), False
     if backend.name == "cuda":
         from soft_estimator.backends.cuda import coarse
@@ -100,8 +103,8 @@ def main() -> None:
     cells = arguments.cells or (10_000 if on_gpu else 1_000)
     model, field, frames = bouncing_ball(backend, cells, arguments.updates, np.dtype(arguments.precision).type)
     window = window_of(model, field, backend, arguments.frames, arguments.iterations)
-    seconds, said = time_updates(window, frames, 2 * arguments.frames if arguments.profile else None)
-    full = np.array(seconds[arguments.frames + 2 :])
+    seconds, said = time_updates(window, frames, settled if arguments.profile else None)
+    full = np.array(seconds[settled:])
     result = {
         "device": backend.device_name(),
         "cells": model.body.cell_count,
