@@ -9,7 +9,7 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.episodes import EpisodeWatch
-from soft_estimator.live.setup import build_window, tell_plane
+from soft_estimator.live.setup import build_window, look_from, tell_plane
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings, RegisterSettings
@@ -57,6 +57,7 @@ class LivePipeline:
                 sensor_m=cloud.sensor_m,
                 register_settings=self._register,
             )
+        look_from(self._window, self.scene, cloud.sensor_m, self._register)
         if self._episodes.jump(stamp_s, self.finder.settings.track.forget_after_s):
             self.finder.forget()
         self.found = found = self.finder.process(cloud, mask, stamp_s)

@@ -18,6 +18,8 @@ from soft_estimator.schema import ConfigError
 
 # A body starts undeformed: points farther off its rest shape than both of these say that it is not.
 _LOOSE_SIGMAS, _LOOSE_CELLS = 1.7, 0.15
+# A camera that moved by less has not: rays turn by a milliradian at a metre's distance, noise along them by 1e-6.
+_STILL_M = 1e-3
 
 
 def build_window(
@@ -52,6 +54,18 @@ def build_window(
         locate=locator(scene, sensor_m, register_settings) if config.start == "register" else None,
         loss=RobustLoss(estimate.loss.kind, estimate.loss.threshold),
     )
+
+
+def look_from(
+    window: SlidingWindow, scene: Scene, sensor_m: np.ndarray, register_settings: RegisterSettings | None = None
+) -> None:
+    """Let a window know where the depth camera is [m], (3,): noise and residuals then lie along its rays."""
+    sensor = np.asarray(sensor_m, dtype=np.float64)
+    if window.sensor_m is not None and float(np.linalg.norm(window.sensor_m - sensor)) < _STILL_M:
+        return
+    window.sensor_m = sensor
+    if window.locate is not None:
+        window.locate = locator(scene, sensor, register_settings)
 
 
 def tell_plane(window: SlidingWindow, normal: np.ndarray, offset_m: float) -> None:

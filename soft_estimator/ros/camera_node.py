@@ -81,7 +81,7 @@ class CameraNode(Node):
         self.create_service(Trigger, "~/step", self._on_step)
         self.ended = threading.Event()
         self.worker: Worker[None] = Worker(lambda _: None, lambda error: self.health.error("film", str(error)))
-        self.worker.ask(self._render)
+        self.worker.ask("render", self._render)
 
     def _render(self) -> None:
         """Simulate and render every frame, once."""

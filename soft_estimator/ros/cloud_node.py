@@ -12,11 +12,17 @@ from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
 from soft_estimator.live.episodes import EpisodeWatch
-from soft_estimator.perception.cloud import cloud_from_points
+from soft_estimator.perception.cloud import Cloud, cloud_from_points
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings
 from soft_estimator.recordings.messages import seconds_of
-from soft_estimator.ros.conversions import cloud_from_depth_message, cloud_from_message, header_at, message_from_points
+from soft_estimator.ros.conversions import (
+    VIEWPOINT,
+    cloud_from_depth_message,
+    cloud_from_message,
+    header_at,
+    message_from_points,
+)
 from soft_estimator.ros.drawings import plane_pose
 from soft_estimator.ros.frames import Frames
 from soft_estimator.ros.health import Health
@@ -43,7 +49,7 @@ class CloudNode(Node):
         self.worker: Worker[tuple[float, PointCloud2 | Image]] = Worker(
             self._work, lambda error: self.health.error("cloud", str(error)), self.settings.queue_clouds
         )
-        self.worker.ask(_warm_up)
+        self.worker.ask("warm up", _warm_up)
         self.info: CameraInfo | None = None
         self.episodes = EpisodeWatch()
         self.points = self.create_publisher(PointCloud2, "object_points", 10)
@@ -68,7 +74,7 @@ class CloudNode(Node):
             new.plane, new.track = self.finder.plane, self.finder.track
             self.finder = new
 
-        self.worker.ask(exchange)
+        self.worker.ask("settings", exchange)
 
     def _work(self, item: tuple[float, PointCloud2 | Image]) -> None:
         received_s, message = item
@@ -88,11 +94,14 @@ class CloudNode(Node):
             raise ValueError("a depth image came, but no CameraInfo yet; is camera/depth/camera_info remapped?")
         else:
             cloud = cloud_from_depth_message(message, self.info, transform)
+        # A cloud that comes in the fixed frame does not say where its camera is.
+        moved = message.header.frame_id.lstrip("/") != self.frames.settings.fixed_frame
         found = self.finder.process(cloud, time_s=time_s)
         header = header_at(stamp, self.frames.settings.fixed_frame)
         if isinstance(found, ObjectPoints):
             self.health.count("objects")
-            self.points.publish(message_from_points(header, found.points_m, std=found.std_m))
+            seen_from = _viewpoint(cloud, len(found.points_m)) if moved else {}
+            self.points.publish(message_from_points(header, found.points_m, std=found.std_m, **seen_from))
             for note in found.notes:
                 self.health.warn("note", note)
         else:
@@ -109,6 +118,11 @@ class CloudNode(Node):
     def close(self) -> bool:
         """End the worker; whether it ended."""
         return self.worker.stop(2.0)
+
+
+def _viewpoint(cloud: Cloud, count: int) -> dict[str, np.ndarray]:
+    """Where the camera is, with each point: the estimator may know it from nobody else."""
+    return {name: np.full(count, at) for name, at in zip(VIEWPOINT, cloud.sensor_m)}
 
 
 def _warm_up() -> None:

@@ -18,6 +18,8 @@ from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.perception.cloud import Cloud, cloud_from_depth, cloud_from_points
 from soft_estimator.recordings.messages import depth_of, field_views, lens_of, points_of
 
+VIEWPOINT = ("vp_x", "vp_y", "vp_z")  # PCL's names for where the sensor was [m], in the cloud's frame
+
 
 def stamp_of(seconds: float) -> Time:
     """Seconds as a stamp."""
@@ -72,6 +74,14 @@ def object_from_message(message: PointCloud2) -> tuple[np.ndarray, np.ndarray | 
     if std is not None:
         fine &= np.isfinite(std) & (std > 0)
     return points[fine], None if std is None else std[fine]
+
+
+def viewpoint_of(message: PointCloud2) -> np.ndarray | None:
+    """Where the camera was that saw an object's points (3,) [m], None where they do not say."""
+    if message.width * message.height == 0 or not set(VIEWPOINT) <= {field.name for field in message.fields}:
+        return None
+    at = np.array([view.ravel()[0] for view in field_views(message, VIEWPOINT)], dtype=np.float64)
+    return at if np.isfinite(at).all() else None
 
 
 def byte_array(values: np.ndarray) -> array[int]:

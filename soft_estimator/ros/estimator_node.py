@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from time import monotonic
 from typing import Any
 
@@ -17,9 +18,9 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.episodes import EpisodeGate
-from soft_estimator.live.setup import build_window, tell_plane
+from soft_estimator.live.setup import build_window, look_from, tell_plane
 from soft_estimator.recordings.messages import seconds_of
-from soft_estimator.ros.conversions import object_from_message, stamp_of
+from soft_estimator.ros.conversions import object_from_message, stamp_of, viewpoint_of
 from soft_estimator.ros.drawings import plane_of
 from soft_estimator.ros.estimate_output import EstimateOutput
 from soft_estimator.ros.estimator_services import serve
@@ -31,6 +32,7 @@ from soft_estimator.ros.settings import EstimatorSettings, FrameSettings, SceneS
 from soft_estimator.ros.worker import Worker
 from soft_estimator.scene.scene import Scene
 
+_END_S = 3.0  # waited for the worker's end
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -52,6 +54,8 @@ class EstimatorNode(LifecycleNode):
         self.window: SlidingWindow | None = None
         self.plane: tuple[np.ndarray, float] | None = None
         self.active = False
+        self._left_out = 0
+        self._lock = threading.Lock()  # over what the worker and the callbacks both set
         self.gate = EpisodeGate(self.settings.queue_frames, self.window_config.jump_s, self.settings.patience_s)
         self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
         self.create_subscription(PoseStamped, "support_plane", self._on_plane, 10)
@@ -68,8 +72,8 @@ class EstimatorNode(LifecycleNode):
         except (ValueError, OSError) as error:
             self.health.error("scene", str(error))
             return FAILURE
-        self.worker = Worker(self._work, self._failed, 2 * self.settings.queue_frames, "estimator")
-        self.worker.ask(self._build)
+        self.worker = worker = Worker(self._work, self._failed, 2 * self.settings.queue_frames, "estimator")
+        worker.ask("build", lambda: self._build(worker))
         return SUCCESS
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -83,8 +87,13 @@ class EstimatorNode(LifecycleNode):
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self.close()
-        self.worker = self.scene = self.window = None
+        with self._lock:
+            worker, self.worker, self.scene, self.window = self.worker, None, None, None
+            if worker is not None:
+                worker.stop(0.0)
+        # A build may take a minute longer; what it makes then is not wanted any more, see `_build`.
+        if worker is not None:
+            worker.stop(_END_S)
         return SUCCESS
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -92,7 +101,7 @@ class EstimatorNode(LifecycleNode):
         self.close()
         return SUCCESS
 
-    def _build(self) -> None:
+    def _build(self, worker: Worker[PointCloud2]) -> None:
         """Make the window, and have everything compiled or loaded before the first frame."""
         scene = scene_of(self.scene_settings)
         for warning in scene.warnings:
@@ -100,10 +109,14 @@ class EstimatorNode(LifecycleNode):
         backend = choose_backend(self.scene_settings.backend, scene.config.solver.precision)
         sensor = None if self.settings.sensor_m is None else np.array(self.settings.sensor_m)
         _warm_up(build_window(scene, self.window_config, backend=backend, sensor_m=sensor), scene)
-        self.window = build_window(scene, self.window_config, backend=backend, sensor_m=sensor)
-        self.scene = scene
-        names = ", ".join(self.window.names)
-        self.get_logger().info(f"ready: {scene.body.cell_count} cells, {self.window.backend.name}, estimating {names}")
+        window = build_window(scene, self.window_config, backend=backend, sensor_m=sensor)
+        with self._lock:
+            if worker.stopping:
+                self.get_logger().info("the window is not wanted any more; it was made in vain")
+                return
+            self.scene, self.window = scene, window
+        names = ", ".join(window.names)
+        self.get_logger().info(f"ready: {scene.body.cell_count} cells, {window.backend.name}, estimating {names}")
 
     def _on_plane(self, message: PoseStamped) -> None:
         try:
@@ -118,33 +131,41 @@ class EstimatorNode(LifecycleNode):
         stamp_s = seconds_of(message.header.stamp)
         enters, left_out = self.gate.admit(stamp_s, self.worker.waiting)
         if left_out:
-            self.worker.ask(lambda: self._skip(left_out))
+            with self._lock:
+                self._left_out += left_out
+            self.worker.ask("skip", self._skip)
         if enters:
             self.worker.put(message)
 
-    def _skip(self, left_out: int) -> None:
+    def _skip(self) -> None:
         """Begin anew after frames that there was no time for."""
-        if self.window is not None:
-            self.window.skip_ahead(left_out)
+        with self._lock:
+            window, left_out, self._left_out = self.window, self._left_out, 0
+        if window is not None:
+            window.skip_ahead(left_out)
 
     def _work(self, message: PointCloud2) -> None:
-        if self.window is None or self.scene is None:
+        window, scene = self.window, self.scene
+        if window is None or scene is None:
             raise ValueError("frames come, but there is no window; see the lines about the scene")
         if message.header.frame_id.lstrip("/") != self.frame:
             raise ValueError(f"object_points are in frame {message.header.frame_id!r}, not in {self.frame!r}")
         begun_s, stamp_s = monotonic(), seconds_of(message.header.stamp)
         points, std = object_from_message(message)
-        plane = self.plane if self.settings.use_support_plane and self.scene.config.contact is not None else None
-        if plane is not None and self.window.status == "starting":
-            tell_plane(self.window, *plane)
+        seen_from = viewpoint_of(message) if self.settings.sensor_m is None else None
+        if seen_from is not None:
+            look_from(window, scene, seen_from)
+        plane = self.plane if self.settings.use_support_plane and scene.config.contact is not None else None
+        if plane is not None and window.status == "starting":
+            tell_plane(window, *plane)
         if len(points) == 0:
-            estimate = self.window.add_nothing(stamp_s, "no object in view")
+            estimate = window.add_nothing(stamp_s, "no object in view")
         else:
-            estimate = self.window.add_frame(stamp_s, points, self.settings.point_std_m if std is None else std)
-        if estimate is None:
+            estimate = window.add_frame(stamp_s, points, self.settings.point_std_m if std is None else std)
+        if estimate is None or self.window is not window:  # cleaned up meanwhile
             return
         stamp = message.header.stamp if estimate.stamp_s == stamp_s else stamp_of(estimate.stamp_s)
-        self.output.publish(stamp, estimate, self.scene)
+        self.output.publish(stamp, estimate, scene)
         self._tell(estimate, monotonic() - begun_s, 1e-9 * self.get_clock().now().nanoseconds - stamp_s)
 
     def _tell(self, estimate: LiveEstimate, work_s: float, age_s: float) -> None:
@@ -176,7 +197,7 @@ class EstimatorNode(LifecycleNode):
                 self.window.config = config
 
         if self.worker is not None:
-            self.worker.ask(exchange)
+            self.worker.ask("window settings", exchange)
 
     def phase(self) -> int:
         """Where in its life the node is, a number of lifecycle_msgs/State."""
@@ -184,7 +205,7 @@ class EstimatorNode(LifecycleNode):
 
     def close(self) -> bool:
         """End the worker; whether it ended."""
-        return self.worker is None or self.worker.stop(3.0)
+        return self.worker is None or self.worker.stop(_END_S)
 
 
 def _warm_up(window: SlidingWindow, scene: Scene) -> None:

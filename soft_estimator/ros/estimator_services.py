@@ -69,7 +69,7 @@ def reset(node: Served) -> tuple[bool, str]:
     if worker is None or window is None:
         return False, "there is no window yet"
     worker.clear()
-    worker.ask(window.reset)
+    worker.ask("reset", window.reset)
     return True, "starts anew from the first guesses"
 
 

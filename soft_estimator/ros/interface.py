@@ -58,7 +58,11 @@ NODES = (
             Topic("camera/depth/camera_info", "sensor_msgs/msg/CameraInfo", SENSOR, "with input = depth"),
         ),
         says=(
-            Topic(*_OBJECT, RELIABLE, "the object's points [m], field `std` their noise [m]; empty: no object in view"),
+            Topic(
+                *_OBJECT,
+                RELIABLE,
+                "the object's points [m], `std` their noise, `vp_x` to `vp_z` the camera; empty: none in view",
+            ),
             Topic("support_plane", "geometry_msgs/msg/PoseStamped", RELIABLE, "the table; z is its normal"),
             _HEALTH,
         ),

@@ -72,7 +72,7 @@ class EstimatorSettings(Section):
         0.002, unit="m", low=0, low_open=True, doc="deviation of points that come without the field std"
     )
     sensor_m: Vector | None = vector(
-        None, unit="m", doc="where the depth camera is, to find the body by its shape; the scene's camera if left out"
+        None, unit="m", doc="where the depth camera is; if left out, as object_points say, else the scene's camera"
     )
 
 

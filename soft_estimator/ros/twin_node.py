@@ -65,7 +65,7 @@ class TwinNode(Node):
         self.seen: tuple[float, np.ndarray] | None = None
         self.sent_s = -1.0
         self.worker: Worker[Float64MultiArray] = Worker(self._take_over, self._failed)
-        self.worker.ask(self._build)
+        self.worker.ask("build", self._build)
         latched = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
         self.mesh = self.create_publisher(Marker, "mesh", 10)
         self.mesh_rest = self.create_publisher(Marker, "mesh_rest", latched)
@@ -112,7 +112,7 @@ class TwinNode(Node):
 
     def _on_timer(self) -> None:
         if self.moment is not None and self.worker.waiting == 0:
-            self.worker.ask(self._show)
+            self.worker.ask("show", self._show)
 
     def _show(self) -> None:
         """Simulate on to now, as far as the horizon allows, and publish; nothing where nobody looks."""

@@ -16,7 +16,8 @@ class Worker(Generic[T]):
     Items wait in a queue of limited capacity; when it is full the oldest goes, and is counted. The thread takes all
     that waits at once and works it off before it looks again: who falls behind does runs of consecutive items
     and leaves out what lies between them, instead of single items far apart. With a capacity of 1 that is a mailbox in
-    which the newest item wins. `ask` runs a function in the same thread before the next item.
+    which the newest item wins. `ask` runs a function in the same thread before the next item; of those that wait under
+    one name the newest wins, so that there are never more than names.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Worker(Generic[T]):
         self._work, self._failed = work, failed
         self._waiting: deque[T] = deque(maxlen=capacity)
         self._taken: deque[T] = deque()
-        self._asked: deque[Callable[[], None]] = deque()
+        self._asked: dict[str, Callable[[], None]] = {}
         self._changed = threading.Condition()
         self._stopping = False
         self.dropped = 0
@@ -49,10 +50,15 @@ class Worker(Generic[T]):
             self._waiting.append(item)
             self._changed.notify()
 
-    def ask(self, function: Callable[[], None]) -> None:
-        """Have a function run in the thread, before the next item."""
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to end: what is at hand finishes, but nobody waits for it."""
+        return self._stopping
+
+    def ask(self, name: str, function: Callable[[], None]) -> None:
+        """Have a function run in the thread, before the next item, instead of one that waits under the same name."""
         with self._changed:
-            self._asked.append(function)
+            self._asked[name] = function
             self._changed.notify()
 
     def clear(self) -> None:
@@ -81,7 +87,7 @@ class Worker(Generic[T]):
                 if not self._taken:
                     self._taken.extend(self._waiting)
                     self._waiting.clear()
-                asked = self._asked.popleft() if self._asked else None
+                asked = self._asked.pop(next(iter(self._asked))) if self._asked else None
                 item = self._taken.popleft() if asked is None else None
             try:
                 if asked is not None:

@@ -80,6 +80,19 @@ def test_points_come_back_as_they_were_sent(height: int, width: int, organised: 
     np.testing.assert_array_equal(deviation, std.ravel())
 
 
+def test_the_cameras_place_travels_with_the_points() -> None:
+    """Fields vp_x, vp_y, vp_z, to the precision of float32; without them, or with NaN, nobody knows."""
+    points, at = np.ones((4, 3)), np.array([0.45, -0.1, 0.35])
+    fields = {name: np.full(4, value) for name, value in zip(conversions.VIEWPOINT, at)}
+    seen = conversions.viewpoint_of(conversions.message_from_points(Header(), points, std=np.ones(4), **fields))
+    np.testing.assert_allclose(seen, at, rtol=1e-7)
+    assert conversions.viewpoint_of(conversions.message_from_points(Header(), points, std=np.ones(4))) is None
+    fields["vp_y"][:] = np.nan
+    assert conversions.viewpoint_of(conversions.message_from_points(Header(), points, **fields)) is None
+    empty = {name: np.empty(0) for name in conversions.VIEWPOINT}
+    assert conversions.viewpoint_of(conversions.message_from_points(Header(), np.empty((0, 3)), **empty)) is None
+
+
 def test_a_large_cloud_is_packed_fast() -> None:
     # Assigning a NumPy array to uint8[] takes over 300 ms; a tenth of that is allowed here, on a busy machine.
     import time

@@ -25,7 +25,7 @@ from std_srvs.srv import Trigger
 
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import message_from_points, stamp_of
-from soft_estimator.ros.drawings import plane_of
+from soft_estimator.ros.drawings import plane_of, plane_pose
 from soft_estimator.ros.reports import OK, WARN, values_in
 from soft_estimator.scene.files import read_scene
 from soft_estimator.scene.scene import build_scene
@@ -155,6 +155,47 @@ def test_the_life_cycle_can_be_driven_from_outside(peer: Any, processes: Any, sc
     assert state() == State.PRIMARY_STATE_UNCONFIGURED
     answer = peer.call(Trigger, f"/{NODE}/start", Trigger.Request())  # configures and activates
     assert answer.success and state() == State.PRIMARY_STATE_ACTIVE
+
+
+def test_a_node_that_is_cleaned_up_while_it_builds_has_no_window(peer: Any, processes: Any, scene_file: Path) -> None:
+    """The build takes longer than cleanup waits (some 4,000 cells are warmed up); what it makes then is left."""
+    scene_file.write_text(SCENE.replace("spacing_m: 0.025", "spacing_m: 0.005"))
+    process, _, _ = start(peer, processes, scene_file, autostart=False)
+
+    def change(number: int) -> bool:
+        request = ChangeState.Request(transition=Transition(id=number))
+        return bool(peer.call(ChangeState, f"/{NODE}/change_state", request).success)
+
+    assert change(Transition.TRANSITION_CONFIGURE) and change(Transition.TRANSITION_CLEANUP)
+    peer.until(lambda: "made in vain" in processes.output(process), 240, "the build ends")
+    peer.heard["/diagnostics"].clear()
+    peer.until(lambda: peer.diagnosis(NODE) is not None, 20, "a diagnosis after it")
+    values = {pair.key: pair.value for pair in peer.diagnosis(NODE).values}
+    assert values["window"] == "preparing"  # as before the first configure: there is none
+    answer = peer.call(Trigger, f"/{NODE}/reset", Trigger.Request())
+    assert not answer.success and answer.message == "there is no window yet"
+    assert process.poll() is None
+
+
+@pytest.mark.parametrize(("used", "offset_m"), [(True, 3.0), (False, 5.0)])
+def test_the_support_plane_is_used_where_asked_for(
+    peer: Any, processes: Any, scene_file: Path, used: bool, offset_m: float
+) -> None:
+    """A table 3 m below is seen, the scene guesses 5 m: the fall tells nothing, so the start is what is published.
+
+    The plane's own deviation is millimetres, that of the scene's guess 5 cm; both far below the 2 m between them.
+    """
+    planes = peer.listen(PoseStamped, "contact_plane")
+    _, estimates, falling = start(peer, processes, scene_file, use_support_plane=used)
+    support = peer.node.create_publisher(PoseStamped, "support_plane", 10)
+    peer.until(support.get_subscription_count, 30, "it listens to the plane")
+    table = plane_pose(Header(stamp=stamp_of(99.0), frame_id="world"), np.array([0.0, 0.0, 1.0]), 3.0, np.zeros(3))
+    for _ in range(3):
+        support.publish(table)
+        peer.spin(0.1)
+    falling.fall(100.0)
+    peer.until(lambda: estimates and planes, 120, "the fall is explained")
+    assert plane_of(planes[-1])[1] == pytest.approx(offset_m, abs=0.2)
 
 
 def test_the_window_may_be_changed_but_not_its_start(peer: Any, processes: Any, scene_file: Path) -> None:

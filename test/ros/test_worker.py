@@ -93,6 +93,38 @@ def test_what_is_asked_runs_before_the_waiting_items() -> None:
     worker.put(1)
     wait_taken(worker)
     worker.put(2)
-    worker.ask(lambda: done.append(100))
+    worker.ask("more", lambda: done.append(100))
     finish(worker, gate, 3, done)
     assert done == [1, 100, 2]
+
+
+def test_of_what_is_asked_under_one_name_the_newest_runs_once() -> None:
+    """A timer asks again and again while the thread is busy: no queue grows, and the order of names stays."""
+    worker, done, gate, _ = held_worker(10)
+    worker.put(1)
+    wait_taken(worker)
+    for k in range(1000):
+        worker.ask("show", lambda k=k: done.append(1000 + k))
+        worker.ask("reset", lambda k=k: done.append(5000 + k))
+    finish(worker, gate, 3, done)
+    assert done == [1, 1999, 5999]
+
+
+def test_what_is_at_hand_learns_that_it_is_not_wanted_any_more() -> None:
+    """Stopped while it works: `stopping` is seen by the work itself, which may then leave its result."""
+    seen: list[bool] = []
+    gate = threading.Event()
+
+    def build() -> None:
+        seen.append(worker.stopping)
+        gate.wait(5)
+        seen.append(worker.stopping)
+
+    worker: Worker[int] = Worker(lambda _: None, lambda _: None)
+    worker.ask("build", build)
+    while not seen:
+        time.sleep(0.001)
+    assert not worker.stop(0.0)  # it does not wait for what is at hand
+    gate.set()
+    assert worker.stop(5.0)
+    assert seen == [False, True]
