@@ -77,6 +77,14 @@ setup(
         "dask": ["distributed>=2024.1,<2027"],  # fleets of bags
         "viewer": ["viser>=1.1,<2"],
         "browser": ["selenium>=4.20,<5"],  # tests in a real Chromium
+        # tests that open exported bodies in other simulators
+        "export-test": [
+            "mujoco>=3.3,<5",
+            "usd-core>=24.11,<27",
+            "newton>=1.7,<2",
+            "newton-usd-schemas>=0.6,<1",
+            "warp-lang>=1.17,<2",
+        ],
         "cuda12": ["cupy-cuda12x>=13,<15"],
         "cuda13": ["cupy-cuda13x>=13.6,<15"],
         # 0.20 needs Debian's libusb-1.0-0; 0.19 does not, but has no wheel for Python 3.13. The build without CUDA

@@ -55,6 +55,7 @@ COMMANDS = (
     Command("soft_estimator.commands.check_gradient"),
     Command("soft_estimator.commands.record"),
     Command("soft_estimator.commands.replay"),
+    Command("soft_estimator.commands.export"),
     Command("soft_estimator.commands.bench"),
     Command("soft_estimator.commands.run"),
     Command("soft_estimator.commands.demo"),

@@ -64,7 +64,8 @@ def test_an_estimate_becomes_files_and_json(tmp_path: Path) -> None:
     assert summary == json.loads((out / "estimate.json").read_text())
     assert summary["parameters"][0]["error_relative"] == pytest.approx(0, abs=0.05)
     assert {p.name for p in out.iterdir()} == {
-        "estimate.json", "scene.yaml", "report.html", "cost.png", "parameters.png", "residuals.png", "frames",
+        "estimate.json", "scene.yaml", "rest_shape.npz", "report.html", "cost.png", "parameters.png", "residuals.png",
+        "frames",
     }  # fmt: skip
     assert all((out / name).stat().st_size > 0 for name in summary["files"])
     # The recorded frames of one run are the input of the next, with one that is upside down in time.

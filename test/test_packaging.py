@@ -19,7 +19,7 @@ PACKAGE = ROOT / "soft_estimator"
 _GROUND = {"schema", "config", "config_body", "config_estimation", "config_live"}
 _CORE = _GROUND | {"backends", "geometry", "physics"}
 _SEEN = _CORE | {"estimation", "scene", "camera", "perception", "recordings"}
-_ALL = _SEEN | {"pictures", "studies", "live", "report", "viewer"}
+_ALL = _SEEN | {"pictures", "studies", "live", "report", "viewer", "export"}
 ALLOWED: dict[str, set[str]] = {
     "schema": set(),
     "config_body": {"schema"},
@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "live": _SEEN,
     "report": _SEEN | {"pictures", "studies", "live"},
     "viewer": _SEEN | {"pictures", "live"},
+    "export": _CORE | {"estimation", "scene"},
     "ros": _ALL,
     "commands": _ALL | {"ros", "__init__"},
     "cli": {"commands"},

@@ -28,6 +28,7 @@ EPILOG = """recorded frames (--frames FOLDER):
 files written to DIR:
   estimate.json   value, deviation, 95 % interval, truth and error where known, observable or not; cost, frames, times
   scene.yaml      the scene with every default filled in
+  rest_shape.npz  the signed distance grid it was simulated with; soft-estimator export takes it from there
   report.html     all of it as one page to read, send or print; with a 3D view that needs no network
   cost.png, parameters.png, residuals.png
 

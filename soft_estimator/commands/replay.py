@@ -27,6 +27,7 @@ EPILOG = """files written to DIR (of several bags: to DIR/<bag>, and metrics.jso
                   looking at them (--hold-out), dropped frames, time a frame took
   report.html     the same as a page, with pictures
   replay.yaml     the configuration with every default filled in, for --config
+  rest_shape.npz  the signed distance grid it was simulated with; soft-estimator export takes it from there
 
 configuration (--config FILE): the keys scene (a name, a file or the scene itself), finder, window, topic, fixed_frame
 and hold_out; all but scene may be left out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,15 @@ def write_body(path: str | Path, grid: SignedDistanceGrid, **more: Any) -> None:
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"body file {path} must end in .npz")
+    path.write_bytes(body_bytes(grid, **more))
+
+
+def body_bytes(grid: SignedDistanceGrid, **more: Any) -> bytes:
+    """The content of a body file: the same bytes for the same arrays."""
+    stream = io.BytesIO()
     content: dict[str, Any] = {"phi_m": grid.phi_m, "origin_m": grid.origin_m, "spacing_m": grid.spacing_m}
-    np.savez_compressed(path, **content, **more)
+    np.savez_compressed(stream, **content, **more)
+    return stream.getvalue()
 
 
 def read_body(path: str | Path) -> SignedDistanceGrid:

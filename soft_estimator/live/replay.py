@@ -228,6 +228,7 @@ def _metrics(camera: CameraRecording, run: _Run, counters: Counters, held_out: d
         "status": "none" if run.last is None else run.last.status,
         "frames": frames,
         "parameters": [track.summary(start_s) for track in run.tracks.tracks.values()],
+        "posterior": None if run.last is None or run.last.posterior is None else run.last.posterior.as_plain(),
         "rms_residual_m": None if run.last is None else run.last.rms_residual_m,
         "surface": run.surfaces.summary(),
         "held_out": held_out,

@@ -10,6 +10,7 @@ from typing import Any
 
 from soft_estimator.live.replay import ReplayResult, estimate_header
 from soft_estimator.live.replay_config import config_text
+from soft_estimator.scene.rest_shape import REST_SHAPE, rest_shape_bytes
 
 ESTIMATES, METRICS, CONFIG = "estimates.csv", "metrics.json", "replay.yaml"
 
@@ -21,6 +22,7 @@ def result_files(result: ReplayResult) -> dict[str, bytes]:
         ESTIMATES: _csv(table),
         METRICS: (json.dumps(result.metrics, indent=1) + "\n").encode(),
         CONFIG: config_text(result.config).encode(),
+        REST_SHAPE: rest_shape_bytes(result.scene.body),
     }
 
 

@@ -1,4 +1,4 @@
-"""The estimator's services: start, stop, reset, save (std_srvs/Trigger each)."""
+"""The estimator's services: start, stop, reset, save, export (std_srvs/Trigger each)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from lifecycle_msgs.msg import State as Phase
 from std_srvs.srv import Trigger
 
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.export import FORMATS, Result, export
 from soft_estimator.ros.reports import estimate_json
 from soft_estimator.ros.settings import EstimatorSettings
 from soft_estimator.ros.worker import Worker
+from soft_estimator.scene.rest_shape import RestShape
 from soft_estimator.scene.scene import Scene
 
 
@@ -38,7 +40,7 @@ class Served(Protocol):
 
 def serve(node: Served) -> None:
     """Offer the services of a node."""
-    for name, call in (("start", start), ("stop", stop), ("reset", reset), ("save", save)):
+    for name, call in _SERVICES:
 
         def answer(_: Trigger.Request, response: Trigger.Response, call: object = call) -> Trigger.Response:
             response.success, response.message = call(node)  # type: ignore[operator]
@@ -87,3 +89,26 @@ def save(node: Served) -> tuple[bool, str]:
     except OSError as error:
         return False, f"cannot write to {folder} ({error.strerror})"
     return True, str(path)
+
+
+def export_body(node: Served) -> tuple[bool, str]:
+    """Write the newest estimate as a body for other simulators, in every format, into a new folder in save_to.
+
+    Meshing takes a second or more: the worker does it between two frames, and a failure shows in /diagnostics.
+    """
+    worker, window, scene = node.worker, node.window, node.scene
+    last = None if window is None else window.last
+    if worker is None or scene is None or last is None or last.posterior is None:
+        return False, "there is no estimate yet"
+    folder = Path(node.settings.save_to) / f"export_{strftime('%Y%m%d_%H%M%S')}"
+    result = Result(folder, scene.config, RestShape.of(scene.body), last.posterior, followed=True)
+
+    def write() -> None:
+        for to in FORMATS:
+            export(result, to, folder)
+
+    worker.ask(write)
+    return True, f"is being written to {folder}"
+
+
+_SERVICES = (("start", start), ("stop", stop), ("reset", reset), ("save", save), ("export", export_body))

@@ -95,6 +95,7 @@ NODES = (
             Topic("~/stop", _TRIGGER, "", "pass frames over; the estimate is kept"),
             Topic("~/reset", _TRIGGER, "", "forget everything, start from the first guesses"),
             Topic("~/save", _TRIGGER, "", "write the estimate as JSON to save_to"),
+            Topic("~/export", _TRIGGER, "", "write the body for MuJoCo, USD, SOFA and as JSON to save_to"),
         ),
         parameters=(
             ("", SceneSettings, False),

@@ -64,7 +64,7 @@ class EstimatorSettings(Section):
         low=0,
         doc="time that a new episode (a gap in time) is waited for then, before any frame begins one",
     )
-    save_to: str = setting("out", doc="folder in which ~/save writes estimate_*.json")
+    save_to: str = setting("out", doc="folder in which ~/save writes estimate_*.json, and ~/export export_*/")
     use_support_plane: bool = setting(
         True, doc="start the contact plane from the newest support_plane, where one comes, not from the scene's guess"
     )

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.recordings.observed_frames import write_frames
+from soft_estimator.scene.rest_shape import REST_SHAPE, rest_shape_bytes
 from soft_estimator.scene.variables import shown_labels
 from soft_estimator.schema import to_plain
 from soft_estimator.studies.estimate import EstimateResult
@@ -28,16 +30,17 @@ def write_estimate(
     report: Callable[[Path, EstimateResult], object] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write estimate.json, scene.yaml and, as asked, plots, report.html and the frames used; returns what
-    estimate.json holds. `report` writes the page: it knows of this module, not this module of it."""
+    """Write estimate.json, scene.yaml, rest_shape.npz and, as asked, plots, report.html and the frames used; returns
+    what estimate.json holds. `report` writes the page: it knows of this module, not this module of it."""
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
-    files = ["estimate.json", "scene.yaml"]
+    files = ["estimate.json", "scene.yaml", REST_SHAPE]
     (out / "scene.yaml").write_text(
         "# The scene as it was used, every default filled in.\n"
         + yaml.safe_dump(to_plain(result.scene.config), sort_keys=False, allow_unicode=True),
         encoding="utf-8",
     )
+    (out / REST_SHAPE).write_bytes(rest_shape_bytes(result.scene.body))
     drawings = (("cost.png", draw_cost), ("parameters.png", draw_parameters), ("residuals.png", draw_residuals))
     for k, (name, draw) in enumerate(drawings if plots else ()):
         draw(out / name, result)
@@ -70,6 +73,7 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
         "parameters": _parameters(result),
         **({"plane": _plane(result)} if any(n.startswith("plane") for n in problem.variables.labels) else {}),
         "correlation": (covariance / np.outer(std, std)).tolist(),
+        "posterior": ParameterPosterior(problem.variables, result.posterior.theta, covariance).as_plain(),
         "method": result.method,
         "iterations": best.iterations,
         "stop_reason": best.reason,

@@ -12,6 +12,7 @@ import yaml
 from tiny_ball import Dies, ball, write_scene
 
 from soft_estimator.cli import main
+from soft_estimator.export import export
 from soft_estimator.live.fleet import ReplayJob, run_in_processes, run_job, run_on_dask
 from soft_estimator.live.replay import ReplayResult, replay_bag
 from soft_estimator.live.replay_config import ReplayConfig, config_text, finder_for, load_replay
@@ -69,6 +70,21 @@ def test_surface_and_held_out_frames(replayed: ReplayResult) -> None:
     assert ahead["horizon_s"] == pytest.approx(0.045) and ahead["failed"] == ""
     # In 45 ms the ball moves by some 30 mm.
     assert 0 < ahead["rms_m"] < 0.0005 and ahead["rms_voxels"] == pytest.approx(ahead["rms_m"] / 0.014)
+
+
+def test_a_replay_keeps_its_posterior_and_goes_to_other_simulators(replayed: ReplayResult, tmp_path: Path) -> None:
+    """σ(log E) of the kept covariance is std/E of the last estimate. The ball is exported where the scene puts it, not
+    where it was when the window began: its middle is that of the body to a hundredth of a cell."""
+    for name, content in result_files(replayed).items():
+        (tmp_path / name).write_bytes(content)
+    summary = export(tmp_path, "json", tmp_path, 1)
+    last = replayed.metrics["parameters"][0]
+    body, drawn = (json.loads((tmp_path / f"tiny_ball{k}.json").read_text()) for k in ("", "_000"))
+    assert body["material"]["youngs_modulus_pa"] == [last["value"]] != drawn["material"]["youngs_modulus_pa"]
+    covariance = replayed.metrics["posterior"]["covariance"]
+    assert np.sqrt(covariance[0][0]) == pytest.approx(last["std"] / last["value"], rel=1e-9)
+    middle = np.array(body["vertex_mass_kg"]) @ np.array(body["vertices_m"]) / summary["mesh"]["mass_kg"]
+    assert middle == pytest.approx(replayed.scene.body.centroid_m, abs=0.01 * replayed.scene.body.grid.spacing_m)
 
 
 def test_the_same_bytes_in_another_process(
@@ -169,7 +185,14 @@ def test_the_command(
     assert good["bag"] == "ball" and good["frames"] == 9 and "cut short" in bad["error"]
     assert "1 of 2 bags failed: broken" in said.err
     names = {file.relative_to(out).as_posix() for file in out.rglob("*") if file.is_file()}
-    assert {"metrics.json", "metrics.csv", "ball/estimates.csv", "ball/metrics.json", "ball/replay.yaml"} <= names
+    assert {
+        "metrics.json",
+        "metrics.csv",
+        "ball/estimates.csv",
+        "ball/metrics.json",
+        "ball/replay.yaml",
+        "ball/rest_shape.npz",
+    } <= names
     assert load_replay(yaml.safe_load((out / "ball/replay.yaml").read_text()), out)[0].hold_out == 0
     # Two threads, and nothing held out: frames are kept from the prediction only, so the table is the same.
     assert good["held_out_rms_m"] is None

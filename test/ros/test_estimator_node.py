@@ -103,6 +103,12 @@ def test_a_falling_body_tells_nothing_of_its_stiffness(peer: Any, processes: Any
     saved = peer.call(Trigger, f"/{NODE}/save", Trigger.Request())
     assert saved.success, saved.message
     assert json.loads(Path(saved.message).read_text())["scene"] == "falling_ball"
+    exported = peer.call(Trigger, f"/{NODE}/export", Trigger.Request())
+    assert exported.success, exported.message
+    body = Path(exported.message.removeprefix("is being written to ")) / "falling_ball.json"  # the last to be written
+    peer.until(lambda: body.is_file() and body.read_text().endswith("}\n"), 60, "the body is written")
+    young = json.loads(body.read_text())["material"]["youngs_modulus_pa"]
+    assert young == [pytest.approx(float(values_in(estimates[-1])["youngs_modulus_pa"]["value"]), rel=1e-3)]
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0
 

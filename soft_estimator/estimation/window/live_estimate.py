@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.physics.parameters import Parameters
 
@@ -23,6 +24,7 @@ class LiveEstimate:
         residual_m: those distances, (n,), of points_m (n, 3).
         frames_in_window: frames explained by simulation. seconds: wall-clock time of the update.
         notes: what a reader should know, in plain words.
+        posterior: of the estimated parameters together, None where only the answers are known (a recorded message).
     """
 
     stamp_s: float
@@ -40,6 +42,7 @@ class LiveEstimate:
     frames_in_window: int
     seconds: float
     notes: tuple[str, ...] = ()
+    posterior: ParameterPosterior | None = None
 
 
 @dataclass

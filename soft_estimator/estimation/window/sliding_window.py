@@ -12,6 +12,7 @@ import numpy as np
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.estimation.fitting.uncertainty import describe
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
@@ -314,13 +315,10 @@ class SlidingWindow:
         if self.status == "starting":
             return None
         count = len(self._material)
-        material = describe(
-            self._material,
-            answer.z[:count],
-            answer.information[:count, :count],
-            answer.covariance[:count, :count] + np.diag(self._model_variance()),
-            answer.touched,
-        )
+        covariance = answer.covariance[:count, :count] + np.diag(self._model_variance())
+        posterior = ParameterPosterior(self._material, answer.z[:count], covariance)
+        information = answer.information[:count, :count]
+        material = describe(self._material, posterior.theta, information, covariance, answer.touched)
         self.last = LiveEstimate(
             stamp_s=stamp_s,
             status="tracking",
@@ -337,6 +335,7 @@ class SlidingWindow:
             frames_in_window=len(fit.explained),
             seconds=self.clock() - start,
             notes=notes,
+            posterior=posterior,
         )
         return self.last
 
