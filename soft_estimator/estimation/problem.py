@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.interface import Frame, Kinds, Residual, weigh_all
 from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.runs import run_through
 from soft_estimator.estimation.variables import Variables
+from soft_estimator.physics.body import Body
 from soft_estimator.physics.model import Model
 
 
@@ -21,21 +25,39 @@ class Evaluation:
     """The problem at one θ, over the frames used.
 
     Attributes:
-        cost: robust misfit plus prior. gradient: of the cost by θ, (P,), None where not asked for.
-        residual: whitened residuals, one a point, frames in order. weight: of each by the robust loss, 0-1.
-        frame: which frame each residual belongs to. jacobian: ∂residual/∂θ, (n, P), None where not asked for. far:
-        points that found only the nearest vertex.
+        cost: misfit plus prior. gradient: of the cost by θ, (P,), None where not asked for.
+        residual: of all frames in order, (n,). slope: derivative of the misfit by each. weight: its curvature, as
+            Gauss-Newton takes it; for whitened residuals that of the robust loss, 0-1.
+        frame: which frame each residual belongs to. whitened: which are in standard deviations.
+        jacobian: ∂residual/∂θ, (n, P), None where not asked for. far: measurements too far off for more than a rough
+            direction.
     """
 
     theta: np.ndarray
     cost: float
     misfit: float
     residual: np.ndarray
+    slope: np.ndarray
     weight: np.ndarray
     frame: np.ndarray
+    whitened: np.ndarray
     far: int
     jacobian: np.ndarray | None = None
     gradient: np.ndarray | None = None
+
+    @property
+    def known_jacobian(self) -> np.ndarray:
+        """The Jacobian, where it was asked for."""
+        if self.jacobian is None:
+            raise ValueError("this evaluation holds no Jacobian; evaluate with jacobian=True")
+        return self.jacobian
+
+    @property
+    def known_gradient(self) -> np.ndarray:
+        """The gradient, where it was asked for."""
+        if self.gradient is None:
+            raise ValueError("this evaluation holds no gradient; evaluate with gradient=True")
+        return self.gradient
 
 
 class Problem:
@@ -43,24 +65,41 @@ class Problem:
 
     Args:
         frames: in order of time, all after the start. field: of the model's body, built here by default.
-        loss: robust loss of the whitened residuals.
+        loss: robust loss of the whitened residuals; the configuration's own by default.
+        residual: what the frames are measured against, one kind or several; each frame goes to the first that takes
+            it, clouds that none takes to their distances from the surface.
     """
 
     def __init__(
         self,
         model: Model,
         variables: Variables,
-        frames: list[ObservedFrame],
+        frames: Sequence[Any],
         *,
         loss: RobustLoss | None = None,
         backend: Backend | None = None,
         field: CarriedField | None = None,
+        residual: Residual[Any] | Sequence[Residual[Any]] = (),
     ) -> None:
         self.model, self.variables = model, variables
-        self.loss, self.backend = loss or RobustLoss(), backend or CpuBackend()
+        self.loss = loss or RobustLoss()
+        self.backend: Backend = backend or CpuBackend()
         self.field = field or carry_field(model.body)
-        self.frames = _checked(frames, model.integrator.step_s)
+        self.kinds = kinds_of(model.body, self.field, self.backend, residual)
+        self.frames = _checked(frames, self.kinds)
         self.simulations = 0
+
+    def with_frames(self, frames: Sequence[Any]) -> Problem:
+        """The same problem with other frames."""
+        return Problem(
+            self.model,
+            self.variables,
+            frames,
+            loss=self.loss,
+            backend=self.backend,
+            field=self.field,
+            residual=self.kinds.kinds,
+        )
 
     def evaluate(
         self, theta: np.ndarray, frames: int | None = None, *, jacobian: bool = False, gradient: bool = False
@@ -70,39 +109,47 @@ class Problem:
         self.simulations += 1
         directions = self.variables.directions(theta) if jacobian else None
         parameters = self.variables.parameters(theta)
-        run = run_through(self.model, parameters, used, directions, self.backend, self.field)
-        raw = run.residual
-        value, weight = self.loss.value(raw), self.loss.weight(raw)
+        run = run_through(self.model, parameters, used, directions, self.backend, self.kinds)
+        weighed, frame, whitened = weigh_all(self.kinds, used, run.residuals, self.loss)
         off = (theta - self.variables.prior_mean) / self.variables.prior_std
-        misfit = float(value.sum())
+        misfit = float(weighed.value.sum())
         out = Evaluation(
             theta=np.array(theta, dtype=np.float64),
             cost=misfit + 0.5 * float(off @ off),
             misfit=misfit,
-            residual=raw,
-            weight=weight,
-            frame=np.repeat(np.arange(len(used)), [len(f.points_m) for f in used]),
+            residual=np.concatenate(run.residuals),
+            slope=weighed.slope,
+            weight=weighed.weight,
+            frame=frame,
+            whitened=whitened,
             far=run.far,
             jacobian=run.jacobian,
         )
         if not gradient:
             return out
-        slope = run.gradient(raw * weight)
-        by_theta = np.array([slope.dot(d) for d in self.variables.directions(theta)])
-        return Evaluation(**{**out.__dict__, "gradient": by_theta + off / self.variables.prior_std})
+        parts = run.gradient(weighed.slope)
+        by_theta = np.array([sum(part.dot(d) for part in parts) for d in self.variables.directions(theta)])
+        return replace(out, gradient=by_theta + off / self.variables.prior_std)
 
 
-def _checked(frames: list[ObservedFrame], step_s: float) -> list[ObservedFrame]:
+def kinds_of(
+    body: Body, field: CarriedField, backend: Backend, residual: Residual[Any] | Sequence[Residual[Any]]
+) -> Kinds:
+    """The given kinds of residuals, and the surface distance for clouds that none of them takes."""
+    given = list(residual) if isinstance(residual, Sequence) else [residual]
+    if not any(isinstance(kind, SurfaceDistance) for kind in given):
+        given.append(SurfaceDistance(body, field, backend))
+    return Kinds(given)
+
+
+def _checked(frames: Sequence[Frame], kinds: Kinds) -> list[Any]:
     if not frames:
         raise ValueError("no frames to explain; give at least one with points")
     out = sorted(frames, key=lambda f: f.time_s)
     for k, frame in enumerate(out):
         if frame.time_s < 0:
             raise ValueError(f"frame {k} lies {-frame.time_s:g} s before the start; set its time from the start on")
-        if len(frame.points_m) == 0:
-            raise ValueError(f"frame {k} at {frame.time_s:g} s holds no points; leave it out")
-        if not (np.isfinite(frame.points_m).all() and np.isfinite(frame.std_m).all() and (frame.std_m > 0).all()):
-            raise ValueError(
-                f"frame {k} at {frame.time_s:g} s holds NaN points or a noise that is not positive; clean it"
-            )
+        wrong = kinds.of(frame).check(frame)
+        if wrong:
+            raise ValueError(f"frame {k} at {frame.time_s:g} s {wrong}")
     return out

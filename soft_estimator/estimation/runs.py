@@ -1,6 +1,7 @@
 """One simulation through the frames of a problem: residuals, their Jacobian by the tangent, and a gradient backwards.
 
-`PlainRun` goes loop by loop, `FusedRun` leaves whole steps and the points to the backend; both give the same numbers.
+`PlainRun` goes loop by loop, `FusedRun` leaves whole steps to the backend, and the distances of clouds; both give the
+same numbers.
 """
 
 from __future__ import annotations
@@ -10,57 +11,63 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.estimation.checkpoints import Checkpoints
-from soft_estimator.estimation.device_cache import workshop_for
-from soft_estimator.estimation.residuals.carried_field import CarriedField
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
-from soft_estimator.estimation.residuals.surface_distance import Residuals, point_residuals
+from soft_estimator.estimation.device_cache import device_cache_for
+from soft_estimator.estimation.residuals.interface import (
+    Frame,
+    FrameAdjoint,
+    FrameChanges,
+    FrameState,
+    Kinds,
+    Prediction,
+)
+from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
+from soft_estimator.physics.frame_times import between, step_of
 from soft_estimator.physics.fused import FusedAdjoint, can_fuse
-from soft_estimator.physics.fused_tangent import FusedTangent
+from soft_estimator.physics.fused_tangent import Changes, FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
-from soft_estimator.physics.tangent import Tangent
+from soft_estimator.physics.tangent import ColumnChanges, Tangent
 
 Places = dict[int, list[tuple[int, float]]]
 
 
 class Run(Protocol):
-    """residual: whitened, frames in order, (n,). jacobian: by the directions, (n, P). far: points beyond the halo."""
+    """residuals: of each frame, in order, (n,). jacobian: by the directions, (Σ n, P). far: see `Prediction`."""
 
-    residual: np.ndarray
+    residuals: list[np.ndarray]
     jacobian: np.ndarray | None
     far: int
 
-    def gradient(self, residual_bar: np.ndarray) -> ParameterGradient:
-        """Derivatives by the parameters, given those by the whitened residuals (n,)."""
+    def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
+        """Derivatives by the parameters, given those by all residuals (Σ n,): parts that are to be added up, the one
+        through the motion first."""
 
 
 def run_through(
     model: Model,
     parameters: Parameters,
-    frames: list[ObservedFrame],
+    frames: Sequence[Frame],
     directions: list[ParameterGradient] | None,
     backend: Backend,
-    field: CarriedField,
+    kinds: Kinds,
 ) -> Run:
     """Simulate from the start through all frames, with the Jacobian along the directions where given."""
     kind = FusedRun if can_fuse(model, backend) else PlainRun
-    return kind(model, parameters, frames, directions, backend, field)
+    return kind(model, parameters, frames, directions, backend, kinds)
 
 
-def places_of(frames: list[ObservedFrame], step_s: float) -> Places:
+def places_of(frames: Sequence[Frame], step_s: float) -> Places:
     """Frames by the step they fall into: step number n → [(frame, share of the way from state n to n+1)]."""
     out: Places = {}
     for k, frame in enumerate(frames):
-        at = frame.time_s / step_s
-        n = int(np.floor(at + 1e-9))
-        share = at - n
-        out.setdefault(n - 1 if share < 1e-6 and n > 0 else n, []).append((k, 1.0 if share < 1e-6 and n > 0 else share))
+        n, share = step_of(frame.time_s, step_s)
+        out.setdefault(n, []).append((k, share))
     return out
 
 
@@ -71,112 +78,166 @@ class PlainRun:
         self,
         model: Model,
         parameters: Parameters,
-        frames: list[ObservedFrame],
+        frames: Sequence[Any],
         directions: list[ParameterGradient] | None,
         backend: Backend,
-        field: CarriedField,
+        kinds: Kinds,
     ) -> None:
         self.simulation, self.frames = Simulation(model, parameters, backend), frames
         self.places = places_of(frames, model.integrator.step_s)
-        tangent = Tangent(self.simulation, directions) if directions is not None else None
-        host = backend.to_host
+        tangent = None if directions is None else Tangent(self.simulation, directions)
         state = self.simulation.initial_state()
+        changes: ColumnChanges | None = None if tangent is None else tangent.initial()
         steps = max(self.places) + 1
         # Only a gradient asks for them again; the fewer are kept, the longer a window fits.
-        self.states, seen, rows = Checkpoints(self.simulation, state, steps), {}, {}
-        changes = tangent.initial() if tangent else []
+        self.states = Checkpoints(self.simulation, state, steps)
+        seen: dict[int, Prediction] = {}
+        rows: dict[int, np.ndarray] = {}
         for n in range(steps):
             after, _, lin = self.simulation.step_keeping(state)
-            new_changes = tangent.step(state, after, lin, changes)[0] if tangent else []
+            after_changes = None if tangent is None or changes is None else tangent.step(state, after, lin, changes)[0]
             for k, share in self.places.get(n, []):
-                u = (1 - share) * host(state.u) + share * host(after.u)
-                seen[k] = point_residuals(model.body, field, frames[k], u.astype(np.float64), backend)
-                columns = [
-                    seen[k].change((1 - share) * host(a.u) + share * host(b.u)) for a, b in zip(changes, new_changes)
-                ]
-                rows[k] = np.stack(columns, axis=1) / frames[k].std_m[:, None] if columns else None
-            state, changes = after, new_changes
+                at = FrameState(state, after, share, parameters, backend.to_host)
+                seen[k] = kinds.of(frames[k]).predict(frames[k], at)
+                if changes is not None and after_changes is not None:
+                    moved = FrameChanges(changes, after_changes, share, directions or [], backend.to_host)
+                    rows[k] = seen[k].changes(moved)
+            state, changes = after, after_changes
             self.states.append(state)
-        order = range(len(frames))
-        self.seen: list[Residuals] = [seen[k] for k in order]
-        self.residual = np.concatenate([s.value_m / f.std_m for s, f in zip(self.seen, frames)])
-        self.far = int(sum(s.far.sum() for s in self.seen))
-        self.jacobian = np.concatenate([rows[k] for k in order]) if tangent else None
+        self.seen = [seen[k] for k in range(len(frames))]
+        self.residuals = [prediction.residual for prediction in self.seen]
+        self.far = sum(prediction.far for prediction in self.seen)
+        self.jacobian = None if tangent is None else np.concatenate([rows[k] for k in range(len(frames))])
 
-    def gradient(self, residual_bar: np.ndarray) -> ParameterGradient:
-        ends = np.cumsum([0] + [len(f.points_m) for f in self.frames])
-        backend, dtype = self.simulation.backend, self.simulation.model.dtype
-        pulled = [
-            backend.to_device(s.pull_back(residual_bar[a:b] / f.std_m), dtype)
-            for s, f, a, b in zip(self.seen, self.frames, ends, ends[1:])
-        ]
-        return go_back(Adjoint(self.simulation), self.states, self.places, pulled)
+    def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
+        parts = np.split(residual_bar, np.cumsum([len(r) for r in self.residuals])[:-1])
+        pulled = [p.changes_adjoint(bar) for p, bar in zip(self.seen, parts)]
+        return [go_back(Adjoint(self.simulation), self.states, self.places, pulled), *_direct(pulled)]
 
 
 class FusedRun:
-    """Whole steps and all frames at once, on a backend that can."""
+    """Whole steps and the clouds of all frames at once, on a backend that can; other kinds of frames on the host."""
 
     def __init__(
         self,
         model: Model,
         parameters: Parameters,
-        frames: list[ObservedFrame],
+        frames: Sequence[Any],
         directions: list[ParameterGradient] | None,
         backend: Backend,
-        field: CarriedField,
+        kinds: Kinds,
     ) -> None:
         self.backend, self.places = backend, places_of(frames, model.integrator.step_s)
-        shop = workshop_for(model, parameters, backend, field)
-        self.simulation, self.view = shop.simulation(parameters), shop.view(frames)
+        self.parameters, self.frames, self.directions = parameters, frames, directions
+        cache = device_cache_for(model, parameters, backend)
+        self.simulation = cache.simulation(parameters)
         self.states, _ = self.simulation.roll(self.simulation.initial_state(), max(self.places) + 1)
-        xp = backend.xp
-        u = xp.empty((len(frames), model.body.node_count, 3))
-        for n, members in self.places.items():
-            for k, share in members:
-                u[k] = (1 - share) * self.states[n].u.astype(np.float64) + share * self.states[n + 1].u
-        self._u, self.view.owner = u, self
-        residual = self.view.measure(u) * self.view.scale
-        rows = None if directions is None else self._jacobian(directions)
-        self.residual = backend.to_host(residual)
-        self.far = int(self.view.far.sum())
-        self.jacobian = None if rows is None else backend.to_host(rows)
+        at = {k: (n, share) for n, members in self.places.items() for k, share in members}
+        self._at = [at[k] for k in range(len(frames))]
+        measured = {k: kind for k, frame in enumerate(frames) if isinstance(kind := kinds.of(frame), SurfaceDistance)}
+        self.clouds = list(measured)
+        self.residuals = [np.zeros(0)] * len(frames)
+        self.far = 0
+        if self.clouds:
+            self.view = cache.view([frames[k] for k in self.clouds], measured[self.clouds[0]])
+            self._look_at_clouds()
+        self.seen = {k: self._predict(k, kinds) for k in range(len(frames)) if k not in measured}
+        for k, prediction in self.seen.items():
+            self.residuals[k], self.far = prediction.residual, self.far + prediction.far
+        self.jacobian = None if directions is None else self._jacobian(directions)
 
-    def _jacobian(self, directions: list[ParameterGradient]) -> Any:
+    def _look_at_clouds(self) -> None:
+        model, xp = self.simulation.model, self.backend.xp
+        self._u = xp.empty((len(self.clouds), model.body.node_count, 3))
+        for place, k in enumerate(self.clouds):
+            n, share = self._at[k]
+            self._u[place] = between(self.states[n].u.astype(np.float64), self.states[n + 1].u, share)
+        self.view.owner = self
+        residual = self.backend.to_host(self.view.measure(self._u) * self.view.scale)
+        for part, k in zip(np.split(residual, self._ends()), self.clouds):
+            self.residuals[k] = part
+        self.far += int(self.view.far.sum())
+
+    def _ends(self) -> np.ndarray:
+        """Where the points of each cloud but the last end among those of all."""
+        return np.cumsum([len(self.frames[k].points_m) for k in self.clouds])[:-1]
+
+    def _predict(self, k: int, kinds: Kinds) -> Prediction:
+        n, share = self._at[k]
+        at = FrameState(self.states[n], self.states[n + 1], share, self.parameters, self.backend.to_host)
+        return kinds.of(self.frames[k]).predict(self.frames[k], at)
+
+    def _jacobian(self, directions: list[ParameterGradient]) -> np.ndarray:
         tangent = FusedTangent(self.simulation, directions)
-        rows = self.backend.xp.empty((len(self.view.points), len(directions)))
-        changes = tangent.initial()
         for plain in (False, True):  # once more, and rescuing, where a solve failed
+            step = tangent.plain_step if plain else tangent.step
+            rows: dict[int, np.ndarray] = {}
+            changes, on_device = tangent.initial(), self._device_rows(len(directions))
             for n in range(len(self.states) - 1):
-                step = tangent.plain_step if plain else tangent.step
                 after = step(self.states[n], self.states[n + 1], changes)
-                for k, share in self.places.get(n, []):
-                    self.view.change(k, changes.u, after.u, share, rows)
+                self._rows_of_step(n, changes, after, on_device, rows)
                 changes = after
             if plain or tangent.settled():
                 break
-            changes = tangent.initial()
-        return rows
+        if self.clouds:
+            rows |= dict(zip(self.clouds, np.split(self.backend.to_host(on_device), self._ends())))
+        return np.concatenate([rows[k] for k in range(len(self.frames))])
 
-    def gradient(self, residual_bar: np.ndarray) -> ParameterGradient:
-        if self.view.owner is not self:  # another run has looked at these frames since
-            self.view.owner = self
-            self.view.measure(self._u)
-        bar = self.backend.to_device(residual_bar) * self.view.scale
-        pulled = list(self.view.pull_back(bar).astype(self.simulation.model.dtype))
+    def _device_rows(self, columns: int) -> Array:
+        count = len(self.view.points) if self.clouds else 0
+        return self.backend.xp.empty((count, columns))
+
+    def _rows_of_step(
+        self, n: int, before: Changes, after: Changes, on_device: Array, rows: dict[int, np.ndarray]
+    ) -> None:
+        for k, share in self.places.get(n, []):
+            if k in self.seen:
+                moved = FrameChanges(before, after, share, self.directions or [], self.backend.to_host)
+                rows[k] = self.seen[k].changes(moved)
+            else:
+                self.view.change(self.clouds.index(k), before.u, after.u, share, on_device)
+
+    def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
+        parts = np.split(residual_bar, np.cumsum([len(r) for r in self.residuals])[:-1])
+        pulled = [FrameAdjoint() for _ in self.frames]
+        for k, prediction in self.seen.items():
+            pulled[k] = prediction.changes_adjoint(parts[k])
+        if self.clouds:
+            if self.view.owner is not self:  # another run has looked at these frames since
+                self.view.owner = self
+                self.view.measure(self._u)
+            bar = self.backend.to_device(np.concatenate([parts[k] for k in self.clouds])) * self.view.scale
+            for k, u_bar in zip(self.clouds, self.view.pull_back(bar)):
+                pulled[k] = FrameAdjoint(u=u_bar)
         try:
-            return go_back(FusedAdjoint(self.simulation), self.states, self.places, pulled)
+            motion = go_back(FusedAdjoint(self.simulation), self.states, self.places, pulled)
         except SolverError:  # the plain adjoint knows how to rescue a solve, or says why it cannot
-            return go_back(Adjoint(self.simulation), self.states, self.places, pulled)
+            motion = go_back(Adjoint(self.simulation), self.states, self.places, pulled)
+        return [motion, *_direct(pulled)]
 
 
-def go_back(adjoint: Adjoint, states: Sequence[State], places: Places, pulled: list[Any]) -> ParameterGradient:
-    """The gradient, given the derivatives (N, 3) by the displacement at every frame."""
+def _direct(pulled: Sequence[FrameAdjoint]) -> list[ParameterGradient]:
+    """What frames see of the parameters themselves, not through the motion."""
+    return [p.parameters for p in pulled if p.parameters is not None]
+
+
+def go_back(
+    adjoint: Adjoint, states: Sequence[State], places: Places, pulled: Sequence[FrameAdjoint]
+) -> ParameterGradient:
+    """The gradient through the motion, given the derivatives by the state at every frame."""
+    simulation = adjoint.simulation
+    to_device, dtype = simulation.backend.to_device, simulation.model.dtype
     bar: StateGradient = adjoint.zero_state()
     for n in range(len(states) - 2, -1, -1):
-        before_bar = 0.0
+        before_bar: dict[str, Array] = {}
         for k, share in places.get(n, []):
-            bar.u += share * pulled[k]
-            before_bar = before_bar + (1 - share) * pulled[k]
+            for name in ("u", "v"):
+                given = getattr(pulled[k], name)
+                if given is not None:
+                    given = to_device(given, dtype)
+                    setattr(bar, name, getattr(bar, name) + share * given)
+                    before_bar[name] = before_bar.get(name, 0.0) + (1 - share) * given
         bar, _ = adjoint.step_back(states[n], states[n + 1], bar)
-        bar.u += before_bar
+        for name, value in before_bar.items():
+            setattr(bar, name, getattr(bar, name) + value)
     return adjoint.finish(bar)

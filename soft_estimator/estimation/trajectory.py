@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.device_cache import workshop_for
-from soft_estimator.estimation.residuals.carried_field import CarriedField
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
-from soft_estimator.estimation.residuals.surface_distance import point_residuals
+from soft_estimator.estimation.device_cache import device_cache_for
+from soft_estimator.estimation.residuals.interface import Frame, FrameChanges, FrameState, Kinds
+from soft_estimator.physics.frame_times import share_of_way, steps_until
 from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.fused_tangent import Changes
 from soft_estimator.physics.gradient import ParameterGradient
@@ -26,67 +26,74 @@ TANGENT_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Corner:
-    """A moment between two steps: the state, and its change with each variable (none: they were not asked for)."""
+class Moment:
+    """A moment in time between two steps: the state, and its changes with each variable (None: not asked for)."""
 
     state: State
     changes: ColumnChanges | Changes | None
 
-    def moved(self, by: np.ndarray) -> Corner:
-        """The corner with the variables moved by `by` (P,), to first order."""
-        s, step = self.state, self.changes.mixed(by[:, None])[0]
-        return Corner(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a), self.changes)
+    @property
+    def known_changes(self) -> ColumnChanges | Changes:
+        """The changes, where they were asked for."""
+        if self.changes is None:
+            raise ValueError("this motion was run without its changes; run it with directions")
+        return self.changes
 
-    def in_terms_of(self, mixing: np.ndarray) -> Corner:
+    def moved(self, by: np.ndarray) -> Moment:
+        """The moment with the variables moved by `by` (P,), to first order."""
+        s, step = self.state, self.known_changes.mixed(by[:, None])[0]
+        return Moment(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a), self.changes)
+
+    def in_terms_of(self, mixing: np.ndarray) -> Moment:
         """The changes with other variables, of which the old ones are mixing (P, P) @ new ones."""
-        return Corner(self.state, self.changes.mixed(mixing))
+        return Moment(self.state, self.known_changes.mixed(mixing))
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
+class PredictedFrame:
     """A frame and what the trajectory makes of it.
 
     Attributes:
-        residual: whitened, (n,). jacobian: its change with each variable, (n, P).
-        before: the corner at or before the frame. corner: the one at or after it.
+        residual: as its kind gives it, (n,). jacobian: its change with each variable, (n, P).
+        before: the moment at or before the frame. after: the one at or after it.
         share: how far from one to the other the frame lies.
     """
 
-    frame: ObservedFrame
+    frame: Any
     residual: np.ndarray
     jacobian: np.ndarray
-    before: Corner
-    corner: Corner
+    before: Moment
+    after: Moment
     share: float
 
-    def in_terms_of(self, mixing: np.ndarray) -> Explained:
-        """The same for other variables; see `Corner.in_terms_of`."""
+    def in_terms_of(self, mixing: np.ndarray) -> PredictedFrame:
+        """The same for other variables; see `Moment.in_terms_of`."""
         return replace(
             self,
             jacobian=self.jacobian @ mixing,
             before=self.before.in_terms_of(mixing),
-            corner=self.corner.in_terms_of(mixing),
+            after=self.after.in_terms_of(mixing),
         )
 
-    def moved_to(self, motion: Explained) -> Explained:
-        """The motion and residuals of another explanation of the frame, with the changes of this one."""
+    def moved_to(self, motion: PredictedFrame) -> PredictedFrame:
+        """The motion and residuals of another prediction of the frame, with the changes of this one."""
         return replace(
             motion,
             jacobian=self.jacobian,
-            before=Corner(motion.before.state, self.before.changes),
-            corner=Corner(motion.corner.state, self.corner.changes),
+            before=Moment(motion.before.state, self.before.changes),
+            after=Moment(motion.after.state, self.after.changes),
         )
 
 
 class Trajectory:
-    """Runs from a corner through frames in order of time.
+    """Runs from a moment through frames in order of time.
 
     Args:
         directions: change of the parameters with each variable, (P,); zero for one that moves the state alone. None:
             the motion is run without its changes, several times faster.
     """
 
-    calmed: int = 0  # parts of steps that backward Euler had to take
+    calmed: int = 0  # parts of steps that fell back to backward Euler
     most_calmed: float = np.inf
 
     def __init__(
@@ -94,38 +101,42 @@ class Trajectory:
         model: Model,
         parameters: Parameters,
         directions: list[ParameterGradient] | None,
-        start: Corner,
+        start: Moment,
         backend: Backend,
-        field: CarriedField,
+        kinds: Kinds,
     ) -> None:
-        self.field = field
+        self.kinds, self.directions = kinds, directions
         self.simulation = Simulation(model, parameters, backend)
-        self.before = self.after = start
+        self.before = self.after = start if directions is not None else Moment(start.state, None)
         self.steps = 0
-        if directions is None:
-            self.tangent: Tangent | None = None
-            self.before = self.after = Corner(start.state, None)
-            return
-        loose = copy(self.simulation)
-        tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
-        loose.model = replace(model, solver=replace(model.solver, relative_tolerance=tolerance))
-        self.tangent = Tangent(loose, directions)
+        self.tangent: Tangent | None = None
+        if directions is not None:
+            loose = copy(self.simulation)
+            tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
+            loose.model = replace(model, solver=replace(model.solver, relative_tolerance=tolerance))
+            self.tangent = Tangent(loose, directions)
 
-    def through(self, frame: ObservedFrame) -> Explained:
+    def through(self, frame: Frame) -> PredictedFrame:
         """Go on to a frame that is not earlier than the last one, and look."""
-        model, host = self.simulation.model, self.simulation.backend.to_host
-        while self.after.state.time_s < frame.time_s - 1e-6 * model.integrator.step_s:
-            self.before, self.after = self.after, self._step(self.after)
-        span = self.after.state.time_s - self.before.state.time_s
-        share = 1.0 if span <= 0 else float(np.clip((frame.time_s - self.before.state.time_s) / span, 0.0, 1.0))
+        self.go_to(frame.time_s)
         a, b = self.before, self.after
-        u = ((1 - share) * host(a.state.u) + share * host(b.state.u)).astype(np.float64)
-        seen = point_residuals(model.body, self.field, frame, u)
-        rows = np.zeros((len(frame.std_m), 0))
-        if a.changes is not None and b.changes is not None:
-            du = ((1 - share) * host(a.changes.u) + share * host(b.changes.u)).astype(np.float64)
-            rows = seen.changes(du)[:, : len(b.changes)] / frame.std_m[:, None]
-        return Explained(frame, seen.value_m / frame.std_m, rows, a, b, share)
+        share = share_of_way(frame.time_s, a.state.time_s, b.state.time_s)
+        return PredictedFrame(frame, *self.look(frame, share), a, b, share)
+
+    def go_to(self, time_s: float) -> None:
+        """Take the steps that lead to a time."""
+        for _ in range(steps_until(time_s, self.after.state.time_s, self.simulation.model.integrator.step_s)):
+            self.before, self.after = self.after, self._step(self.after)
+
+    def look(self, frame: Any, share: float) -> tuple[np.ndarray, np.ndarray]:
+        """The residuals (n,) of a frame at a share of the way through the last step, and their changes (n, P)."""
+        a, b, host = self.before, self.after, self.simulation.backend.to_host
+        at = FrameState(a.state, b.state, share, self.simulation.parameters, host)
+        seen = self.kinds.of(frame).predict(frame, at)
+        residual = seen.residual
+        if a.changes is None or b.changes is None:
+            return residual, np.zeros((len(residual), 0))
+        return residual, seen.changes(FrameChanges(a.changes, b.changes, share, self.directions or [], host))
 
     def count_calmed(self, states: list[State]) -> None:
         """Note what the steps to these states took, and give up where it is too much."""
@@ -133,42 +144,38 @@ class Trajectory:
         if self.calmed > self.most_calmed:
             raise SolverError("the motion is too violent for its steps; use a smaller step_s")
 
-    def _step(self, corner: Corner) -> Corner:
-        state, _, linearisation = self.simulation.step_keeping(corner.state)
+    def _step(self, moment: Moment) -> Moment:
+        state, _, linearisation = self.simulation.step_keeping(moment.state)
         self.steps += 1
         self.count_calmed([state])
         if self.tangent is None:
-            return Corner(state, None)
-        changes, _ = self.tangent.step(corner.state, state, linearisation, corner.changes)
-        return Corner(state, changes)
+            return Moment(state, None)
+        changes, _ = self.tangent.step(moment.state, state, linearisation, moment.known_changes)
+        return Moment(state, changes)
 
 
-def initial_corner(
-    model: Model,
-    parameters: Parameters,
-    directions: list[ParameterGradient],
-    backend: Backend,
-    field: CarriedField,
-) -> Corner:
+def initial_moment(
+    model: Model, parameters: Parameters, directions: list[ParameterGradient], backend: Backend
+) -> Moment:
     """The start of a simulation, undeformed and in rigid motion."""
     if can_fuse(model, backend):
-        simulation: Simulation = workshop_for(model, parameters, backend, field).simulation(parameters)
+        simulation: Simulation = device_cache_for(model, parameters, backend).simulation(parameters)
     else:
         simulation = Simulation(model, parameters, backend)
-    return Corner(simulation.initial_state(), Tangent(simulation, directions).initial())
+    return Moment(simulation.initial_state(), Tangent(simulation, directions).initial())
 
 
 def trajectory_from(
     model: Model,
     parameters: Parameters,
     directions: list[ParameterGradient] | None,
-    start: Corner,
+    start: Moment,
     backend: Backend,
-    field: CarriedField,
+    kinds: Kinds,
 ) -> Trajectory:
     """The trajectory that suits the backend; see `Trajectory` for the arguments."""
     if can_fuse(model, backend):
         from soft_estimator.estimation.fused_trajectory import FusedTrajectory
 
-        return FusedTrajectory(model, parameters, directions, start, backend, field)
-    return Trajectory(model, parameters, directions, start, backend, field)
+        return FusedTrajectory(model, parameters, directions, start, backend, kinds)
+    return Trajectory(model, parameters, directions, start, backend, kinds)

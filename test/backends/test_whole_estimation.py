@@ -7,8 +7,11 @@ import pytest
 
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.interface import Kinds
+from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
+from soft_estimator.estimation.residuals.tracked_points import TrackedFrame, TrackedPoints
 from soft_estimator.estimation.runs import FusedRun, PlainRun
-from soft_estimator.estimation.trajectory import Corner, Trajectory
+from soft_estimator.estimation.trajectory import Moment, Trajectory
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import Tangent
@@ -34,7 +37,15 @@ def case(whole, make_whole_scene):
         points[:5] += [0.3, 0.1, 0.0]
         frames.append(ObservedFrame.of(at * model.integrator.step_s, points, 2e-3))
     variables = make_variables(parameters, NAMES)
-    return model, carry_field(model.body), frames, variables, variables.start() + 0.02
+    # And two markers on the surface, one of them hidden in the second of its frames: a kind the device does not know.
+    field = carry_field(model.body)
+    markers = TrackedPoints(field, model.body.surface_positions_m()[[0, -1]])
+    seen = markers.positions_m(states[3].u)
+    step_s = model.integrator.step_s
+    frames.insert(2, TrackedFrame.of(2.5 * step_s, seen, 1e-3))
+    frames.append(TrackedFrame.of(5.6 * step_s, np.where([[True], [False]], seen, np.nan), 1e-3))
+    kinds = Kinds([markers, SurfaceDistance(model.body, field)])
+    return model, kinds, frames, variables, variables.start() + 0.02
 
 
 def same(got, want, tolerance):
@@ -43,20 +54,20 @@ def same(got, want, tolerance):
 
 def test_run_through_the_frames(whole, case):
     """Residuals, Jacobian and gradient by the adjoint; and twice the same bits."""
-    model, field, frames, variables, theta = case
+    model, kinds, frames, variables, theta = case
     parameters, directions = variables.parameters(theta), variables.directions(theta)
-    cpu = PlainRun(model, parameters, frames, directions, Simulation(model, parameters).backend, field)
-    gpu = [FusedRun(model, parameters, frames, directions, whole, field) for _ in range(2)]
-    plain = PlainRun(model, parameters, frames, directions, whole, field)
-    bar = np.cos(np.arange(len(cpu.residual)))
-    want = cpu.gradient(bar)
+    cpu = PlainRun(model, parameters, frames, directions, Simulation(model, parameters).backend, kinds)
+    gpu = [FusedRun(model, parameters, frames, directions, whole, kinds) for _ in range(2)]
+    plain = PlainRun(model, parameters, frames, directions, whole, kinds)
+    bar = np.cos(np.arange(sum(map(len, cpu.residuals))))
+    want = cpu.gradient(bar)[0]
     for run in (gpu[0], plain):
-        same(run.residual, cpu.residual, 1e-8)
+        same(np.concatenate(run.residuals), np.concatenate(cpu.residuals), 1e-8)
         same(run.jacobian, cpu.jacobian, 1e-6)
         assert run.far == cpu.far > 0
-        by = [np.array([run.gradient(bar).dot(d), want.dot(d)]) for d in directions]
+        by = [np.array([run.gradient(bar)[0].dot(d), want.dot(d)]) for d in directions]
         assert all(abs(a - b) <= 1e-6 * np.abs(np.array(by)).max() for a, b in by)
-    assert np.array_equal(gpu[0].residual, gpu[1].residual) and np.array_equal(gpu[0].jacobian, gpu[1].jacobian)
+    assert all(map(np.array_equal, gpu[0].residuals, gpu[1].residuals)) and np.array_equal(gpu[0].jacobian, gpu[1].jacobian)
     # The adjoint's gradient is the Jacobian's: Σ bar · ∂r/∂θ.
     same(np.array([want.dot(d) for d in directions]), cpu.jacobian.T @ bar, 1e-6)
 
@@ -65,15 +76,15 @@ def test_trajectory(whole, case):
     """A sliding window's trajectory: residuals of every frame, and the Jacobian to what its loose solves leave open."""
     from soft_estimator.estimation.fused_trajectory import FusedTrajectory
 
-    model, field, frames, variables, theta = case
+    model, kinds, frames, variables, theta = case
     parameters, directions = variables.parameters(theta), variables.directions(theta)
     results = []
     for kind, backend in ((Trajectory, None), (FusedTrajectory, whole)):
         sim = Simulation(model, parameters, backend)
-        start = Corner(sim.initial_state(), Tangent(sim, directions).initial())
-        trajectory = kind(model, parameters, directions, start, sim.backend, field)
+        start = Moment(sim.initial_state(), Tangent(sim, directions).initial())
+        trajectory = kind(model, parameters, directions, start, sim.backend, kinds)
         results.append([trajectory.through(frame) for frame in frames])
-        moved = results[-1][-1].corner.moved(np.linspace(0.01, 0.02, len(directions)))
+        moved = results[-1][-1].after.moved(np.linspace(0.01, 0.02, len(directions)))
         results[-1].append(sim.backend.to_host(moved.state.u))
     for want, got in zip(results[0][:-1], results[1][:-1]):
         same(got.residual, want.residual, 1e-7)
@@ -95,16 +106,17 @@ def test_weakly_held_scene_takes_the_plain_way(whole, whole_torus):
 
     grip = FixedRegion(Box((0.06, 0.2, 0.2), (-0.1, 0.0, 0.0)), "nitsche")
     model = build_model(whole_torus, hht_scheme(0.005, -0.1), fixed=[grip], solver=SolverSettings(1e-12, 3000))
-    parameters, field = Parameters(np.array([3e4, 6e4]), 0.35, 900.0, 0.4, 2e-3), carry_field(whole_torus)
+    parameters = Parameters(np.array([3e4, 6e4]), 0.35, 900.0, 0.4, 2e-3)
+    kinds = Kinds([SurfaceDistance(whole_torus, carry_field(whole_torus))])
     assert not can_fuse(model, whole)
     surface = whole_torus.surface_positions_m()[::4]
     frames = [ObservedFrame.of(0.005 * k, surface - np.array([0, 0.001 * k, 0]), 1e-3) for k in (1, 3)]
     variables = make_variables(parameters, ["youngs_modulus_pa", "poissons_ratio"])
     directions = variables.directions(variables.start())
     backends = (Simulation(model, parameters).backend, whole)
-    cpu, gpu = (run_through(model, parameters, frames, directions, backend, field) for backend in backends)
+    cpu, gpu = (run_through(model, parameters, frames, directions, backend, kinds) for backend in backends)
     assert isinstance(gpu, PlainRun)
-    same(gpu.residual, cpu.residual, 1e-7)
+    same(np.concatenate(gpu.residuals), np.concatenate(cpu.residuals), 1e-7)
     same(gpu.jacobian, cpu.jacobian, 1e-6)
-    bar = np.cos(np.arange(len(cpu.residual)))
-    same(*(np.array([run.gradient(bar).dot(d) for d in directions]) for run in (gpu, cpu)), 1e-6)
+    bar = np.cos(np.arange(sum(map(len, cpu.residuals))))
+    same(*(np.array([run.gradient(bar)[0].dot(d) for d in directions]) for run in (gpu, cpu)), 1e-6)

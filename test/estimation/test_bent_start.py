@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
-from soft_estimator.estimation.trajectory import Explained
+from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.window.bent_start import UNEVEN, BentStarts, unevenness
 
 NOISE_M, RADIUS_M, POINTS = 0.0006, 0.05, 400
 
 
-def first_frame(strain: float, seed: int = 0, noise_m: float = NOISE_M) -> Explained:
+def first_frame(strain: float, seed: int = 0, noise_m: float = NOISE_M) -> PredictedFrame:
     """A ball's visible half, longer by `strain` along x and thinner across, measured against the round one."""
     rng = np.random.default_rng(seed)
     normal = rng.standard_normal((POINTS, 3))
@@ -21,7 +21,7 @@ def first_frame(strain: float, seed: int = 0, noise_m: float = NOISE_M) -> Expla
     swing = RADIUS_M * strain * (normal[:, 0] ** 2 - 0.5 * normal[:, 1] ** 2 - 0.5 * normal[:, 2] ** 2)
     off = swing + noise_m * rng.standard_normal(POINTS)
     frame = ObservedFrame.of(0.0, (RADIUS_M + off)[:, None] * normal, np.full(POINTS, NOISE_M))
-    return Explained(frame, off / NOISE_M, np.zeros((POINTS, 1)), None, None, 1.0)  # type: ignore[arg-type]
+    return PredictedFrame(frame, off / NOISE_M, np.zeros((POINTS, 1)), None, None, 1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0, 2.0])

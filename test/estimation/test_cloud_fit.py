@@ -7,12 +7,11 @@ import pytest
 from estimation_experiments import Experiment
 
 from soft_estimator.estimation.fitting.answer import solve
-from soft_estimator.estimation.fitting.whole_clouds import DENSITY_STD
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.residuals import whole_cloud as cloud_likelihood
+from soft_estimator.estimation.residuals import cloud_mixture
+from soft_estimator.estimation.residuals.cloud_mixture import DENSITY_STD, Cloud, Mixture
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_samples import spread_samples, thin_out
-from soft_estimator.estimation.residuals.whole_cloud import Cloud
 from soft_estimator.estimation.variables import make_variables
 
 
@@ -42,8 +41,8 @@ def test_slopes_are_those_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
     1e-6 relative: differences of 1e-4 lose about 1e-8 to curvature, and the departure is settled to 1e-14.
     """
-    monkeypatch.setattr(cloud_likelihood, "_SETTLED", 1e-14)
-    monkeypatch.setattr(cloud_likelihood, "_LOOKS", 60)
+    monkeypatch.setattr(cloud_mixture, "_SETTLED", 1e-14)
+    monkeypatch.setattr(cloud_mixture, "_DEPARTURE_STEPS", 60)
     rng, samples = np.random.default_rng(1), sphere(150)
     bumps = bumps_on(samples, 6)
     cloud = Cloud(upper_cloud(rng, 200, 0.4), rng.uniform(0.3, 0.5, 200), bumps)
@@ -98,8 +97,8 @@ def test_solving_leaves_its_arguments_alone() -> None:
     rng = np.random.default_rng(2)
     root, b = rng.normal(size=(30, 12)), rng.normal(size=(12, 1))
     a, before = root.T @ root, b.copy()
-    found = cloud_likelihood._solved(a, b)
-    prior = np.eye(12) / cloud_likelihood._DEPARTURE_STD**2
+    found = Mixture(np.ones((1, 1)), np.zeros(1), np.zeros(1), np.zeros((1, 12)), 0.5).solved(a, b)
+    prior = np.eye(12) / 0.5**2
     np.testing.assert_allclose(found, np.linalg.solve(a + prior, before), rtol=1e-10)
     np.testing.assert_array_equal(b, before)
 

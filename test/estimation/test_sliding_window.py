@@ -187,7 +187,7 @@ def test_no_time_means_no_second_simulation(model: Model, field: CarriedField, f
     config = replace(SMALL, time_budget_s=0.5)
     target = SlidingWindow(model, TRUTH, NAMES, config, field=field, clock=lambda: float(next(ticks)))
     said = run(target, frames[:6])
-    assert target._fit.simulations == 2  # the empty one it began with, and the first frame with a velocity
+    assert target._fit.motion.simulations == 2  # the empty one it began with, and the first frame with a velocity
     assert said[-1].status == "tracking"
     # Continuing the run is enough to learn from the touch: the answer is the linearisation's.
     assert said[-1].parameters[0].observable
@@ -208,7 +208,7 @@ def test_a_body_that_is_pushed_starts_anew(model: Model, field: CarriedField, fr
         lifted = frames[8].points_m + np.array([0.0, 0.03 * k, 0.0])
         target.add_frame(frames[8].time_s + 0.03 * k, lifted, NOISE_M)
     assert target.counters.resets >= 1
-    assert abs(target._knowledge.mean[0] - np.log(known.value)) < 0.1
+    assert abs(target.lasting.learnt.knowledge.mean[0] - np.log(known.value)) < 0.1
 
 
 def test_new_start_keeps_what_is_known() -> None:

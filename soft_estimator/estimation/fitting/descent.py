@@ -16,23 +16,29 @@ def fit_lbfgs(
     problem: Problem, theta: np.ndarray, *, max_iterations: int = 100, progress: Progress | None = None
 ) -> Fit:
     """SciPy's L-BFGS-B on the cost over all frames, within six prior standard deviations of the prior."""
-    v, history, best = problem.variables, [], {}
+    v = problem.variables
+    history: list[dict] = []
+    found: list[Evaluation] = []  # each better than the one before
+    failure: list[SolverError] = []
 
     def cost(at: np.ndarray) -> tuple[float, np.ndarray]:
         try:
             evaluation = problem.evaluate(at, gradient=True)
-        except SolverError:
+        except SolverError as error:
+            failure.append(error)
             return 1e300, np.zeros_like(at)
         history.append({"frames": len(problem.frames), "cost": evaluation.cost, "theta": at.copy()})
-        if not best or evaluation.cost < best["at"].cost:
-            best["at"] = evaluation
+        if not found or evaluation.cost < found[-1].cost:
+            found.append(evaluation)
         if progress:
             progress(len(history), len(problem.frames), evaluation)
-        return evaluation.cost, evaluation.gradient
+        return evaluation.cost, evaluation.known_gradient
 
     bounds = list(zip(v.prior_mean - 6 * v.prior_std, v.prior_mean + 6 * v.prior_std))
     result = minimize(cost, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": max_iterations})
-    return Fit(best["at"], str(result.message), int(result.nit), history)
+    if not found:
+        raise SolverError(f"no step of L-BFGS could be simulated, not even the first guess: {failure[-1]}")
+    return Fit(found[-1], str(result.message), int(result.nit), history)
 
 
 def fit_barzilai_borwein(
@@ -45,15 +51,16 @@ def fit_barzilai_borwein(
 ) -> Fit:
     """Gradient descent with Barzilai-Borwein steps, safeguarded: a step that raises the cost tenfold is cut back."""
     current = problem.evaluate(theta, gradient=True)
-    first, history = current, []
+    first = current
+    history: list[dict] = []
     best = current
-    rate = 0.1 / max(np.abs(current.gradient).max(), 1e-300)
+    rate = 0.1 / max(np.abs(current.known_gradient).max(), 1e-300)
     reason = f"reached {max_iterations} iterations"
     for iteration in range(1, max_iterations + 1):
         history.append({"frames": len(problem.frames), "cost": current.cost, "theta": current.theta.copy()})
         if progress:
             progress(iteration, len(problem.frames), current)
-        if np.abs(current.gradient).max() <= gradient_tolerance * max(np.abs(first.gradient).max(), 1e-300):
+        if np.abs(current.known_gradient).max() <= gradient_tolerance * max(np.abs(first.known_gradient).max(), 1e-300):
             reason = f"gradient below {gradient_tolerance:g} of the first one"
             # Where points change cells the cost has small steps; an iterate that fell into one is no better.
             best = current if current.cost <= (1 + 1e-3) * best.cost else best
@@ -62,7 +69,7 @@ def fit_barzilai_borwein(
         if trial is None:
             reason = "no further decrease"
             break
-        step, change = trial.theta - current.theta, trial.gradient - current.gradient
+        step, change = trial.theta - current.theta, trial.known_gradient - current.known_gradient
         curvature = float(step @ change)
         rate = float(step @ step) / curvature if curvature > 0 else 2 * rate
         current = trial
@@ -72,7 +79,7 @@ def fit_barzilai_borwein(
 
 def _safe_step(problem: Problem, current: Evaluation, rate: float) -> tuple[Evaluation | None, float]:
     for _ in range(30):
-        step = np.clip(-rate * current.gradient, -1.0, 1.0)
+        step = np.clip(-rate * current.known_gradient, -1.0, 1.0)
         try:
             trial = problem.evaluate(current.theta + step, gradient=True)
         except SolverError:

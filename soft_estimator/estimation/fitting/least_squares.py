@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.gauss_newton import NO_DECREASE, Damping, Step, damped_step, minimise
 from soft_estimator.estimation.problem import Evaluation, Problem
-from soft_estimator.physics.solver import SolverError
 
 Progress = Callable[[int, int, Evaluation], None]
+Note = Callable[[Evaluation], None]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class LeastSquaresSettings:
     cost_tolerance: float = 1e-6
     max_iterations: int = 25
     max_step: float = 1.0
+
+
+# A window that will grow is only a way to the next one: a hundredth of θ is near enough to start that from, and eight
+# steps bound the time spent on a window that leads nowhere.
+EARLY_WINDOWS = LeastSquaresSettings(step_tolerance=1e-2, cost_tolerance=1e-3, max_iterations=8)
 
 
 @dataclass
@@ -67,79 +73,70 @@ def fit(
     settings = settings or LeastSquaresSettings()
     history: list[dict] = []
     windows = windows or growing_windows(len(problem.frames))
-    total, result = 0, None
+    total, reason, current = 0, "", None
     for k, frames in enumerate(windows):
         last = k == len(windows) - 1
-        loose = settings if last else LeastSquaresSettings(1e-2, 1e-3, 8, settings.max_step)
-        first = problem.evaluate(theta, frames, jacobian=True)
-        if not last and not _tells(problem, first):
+        part = settings if last else replace(EARLY_WINDOWS, max_step=settings.max_step)
+        current = problem.evaluate(theta, frames, jacobian=True)
+        if not last and not _tells(problem, current):
             continue
-        result = _minimise(problem, first, frames, loose, history, total, progress)
-        theta, total = result.theta, total + result.iterations
-    return Fit(result.evaluation, result.reason, total, history)
+
+        def note(at: Evaluation, frames: int = frames) -> None:
+            history.append({"frames": frames, "cost": at.cost, "theta": at.theta.copy()})
+            if progress:
+                progress(len(history), frames, at)
+
+        note(current)
+        found = minimise(_Distances(problem, frames, part, note), current, Damping(), most_steps=part.max_iterations)
+        current, reason, total = found.at, found.reason, total + found.steps
+        theta = current.theta
+    if current is None:
+        raise ValueError("no windows to fit; give at least one number of frames")
+    return Fit(current, reason, total, history)
 
 
-def _minimise(
-    problem: Problem,
-    current: Evaluation,
-    frames: int,
-    settings: LeastSquaresSettings,
-    history: list[dict],
-    done: int,
-    progress: Progress | None,
-) -> Fit:
-    damping, reason = 1e-3, f"reached {settings.max_iterations} iterations"
-    iteration = 0
-    for iteration in range(1, settings.max_iterations + 1):
-        history.append({"frames": frames, "cost": current.cost, "theta": current.theta.copy()})
-        if progress:
-            progress(done + iteration, frames, current)
-        step, predicted = _step(problem, current, damping, settings.max_step)
-        trial = None
-        while trial is None:
-            try:
-                trial = problem.evaluate(current.theta + step, frames, jacobian=True)
-            except SolverError:
-                trial = None
-            if trial is not None and trial.cost < current.cost:
-                break
-            small = np.abs(step).max() < settings.step_tolerance
-            trial, damping = None, max(damping * 10, 1e-3)
-            if small or damping > 1e10:
-                return Fit(current, "no further decrease: at the minimum to working accuracy", iteration, history)
-            step, predicted = _step(problem, current, damping, settings.max_step)
-        fall = current.cost - trial.cost
-        damping = max(damping / (10 if fall > 0.25 * predicted else 2), 1e-9)
-        current = trial
-        if np.abs(step).max() < settings.step_tolerance:
-            reason = f"step below {settings.step_tolerance:g}"
-            break
-        if fall < settings.cost_tolerance * max(current.cost, 1e-12):
-            reason = f"cost fell by less than {settings.cost_tolerance:g} of itself"
-            break
-    history.append({"frames": frames, "cost": current.cost, "theta": current.theta.copy()})
-    return Fit(current, reason, iteration, history)
+class _Distances:
+    """A problem over its first frames as an objective of `gauss_newton`."""
+
+    def __init__(self, problem: Problem, frames: int, settings: LeastSquaresSettings, note: Note) -> None:
+        self.problem, self.frames, self.settings, self.note = problem, frames, settings, note
+
+    def step(self, at: Evaluation, damping: float) -> Step:
+        return damped_step(*normal_equations(self.problem, at), damping, self.settings.max_step)
+
+    def moved(self, at: Evaluation, step: Step) -> Evaluation:
+        return self.problem.evaluate(at.theta + step.by, self.frames, jacobian=True)
+
+    def arrived(self, at: Evaluation, trial: Evaluation) -> Evaluation:
+        self.note(trial)
+        return trial
+
+    def stop_before(self, at: Evaluation, step: Step) -> str:
+        return ""
+
+    def stop_after(self, at: Evaluation, trial: Evaluation, step: Step) -> str:
+        if step.longest < self.settings.step_tolerance:
+            return f"step below {self.settings.step_tolerance:g}"
+        if at.cost - trial.cost < self.settings.cost_tolerance * max(trial.cost, 1e-12):
+            return f"cost fell by less than {self.settings.cost_tolerance:g} of itself"
+        return ""
+
+    def stop_failed(self, step: Step) -> str:
+        return NO_DECREASE if step.longest < self.settings.step_tolerance else ""
+
+    def renewed(self, at: Evaluation) -> Evaluation | None:
+        return None
 
 
 def _tells(problem: Problem, at: Evaluation) -> bool:
     """Whether the data know any variable better than its prior does."""
-    information = (at.jacobian**2 * at.weight[:, None]).sum(axis=0)
+    information = (at.known_jacobian**2 * at.weight[:, None]).sum(axis=0)
     return bool((information * problem.variables.prior_std**2 > 1.0).any())
-
-
-def _step(problem: Problem, at: Evaluation, damping: float, longest: float) -> tuple[np.ndarray, float]:
-    """The damped Gauss-Newton step and the fall of the cost it predicts."""
-    v = problem.variables
-    hessian, gradient = normal_equations(problem, at)
-    scale = np.maximum(np.diag(hessian), 1.0 / v.prior_std**2)
-    step = -np.linalg.solve(hessian + damping * np.diag(scale), gradient)
-    step *= min(1.0, longest / max(np.abs(step).max(), 1e-300))
-    return step, float(-(gradient @ step) - 0.5 * step @ hessian @ step)
 
 
 def normal_equations(problem: Problem, at: Evaluation) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Newton Hessian and gradient of the cost, prior included."""
-    v, j = problem.variables, at.jacobian
-    weighted = j * at.weight[:, None]
+    v, j = problem.variables, at.known_jacobian
     prior = 1.0 / v.prior_std**2
-    return j.T @ weighted + np.diag(prior), weighted.T @ at.residual + prior * (at.theta - v.prior_mean)
+    hessian = j.T @ (j * at.weight[:, None]) + np.diag(prior)
+    return hessian, j.T @ at.slope + prior * (at.theta - v.prior_mean)

@@ -82,9 +82,7 @@ def _along_normals(problem: Problem, theta: np.ndarray) -> Problem:
         replace(frame, along=_normals(problem, frame.points_m, u)) if is_isotropic(frame) else frame
         for frame, u, _ in motion(problem, theta, tangent=False)
     ]
-    return Problem(
-        problem.model, problem.variables, frames, loss=problem.loss, backend=problem.backend, field=problem.field
-    )
+    return problem.with_frames(frames)
 
 
 def _normals(problem: Problem, points: np.ndarray, u: np.ndarray) -> np.ndarray:

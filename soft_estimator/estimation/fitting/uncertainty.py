@@ -55,11 +55,10 @@ def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = 
     otherwise claim a certainty that the arithmetic does not have. Where a resampling is given, the shift that the noise
     causes is taken off the estimate, and its uncertainty is added.
     """
-    if at.jacobian is None:
-        raise ValueError("the posterior needs the Jacobian; evaluate with jacobian=True")
-    v = problem.variables
-    scale = noise_scale(at.residual, len(v))
-    information = at.jacobian.T @ (at.jacobian * at.weight[:, None]) / scale**2
+    v, jacobian = problem.variables, at.known_jacobian
+    scale = noise_scale(at.residual[at.whitened], len(v))
+    weight = at.weight / np.where(at.whitened, scale, 1.0) ** 2
+    information = jacobian.T @ (jacobian * weight[:, None])
     prior = 1.0 / v.prior_std**2
     covariance = np.linalg.inv(information + np.diag(prior))
     widen = widening(at, covariance, scale)
@@ -67,7 +66,7 @@ def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = 
     theta = at.theta
     if resampling is not None:
         theta, covariance = theta - resampling.shift, covariance + resampling.covariance
-    estimates = describe(v, theta, information, covariance, touches(v, at.jacobian))
+    estimates = describe(v, theta, information, covariance, touches(v, jacobian))
     return Posterior(theta, covariance, scale, estimates)
 
 
@@ -103,7 +102,7 @@ def describe(
 def widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
     """`frame_widening` of distances whose noise is `scale` times the stated one."""
     frames = int(at.frame.max()) + 1
-    pull = at.jacobian * (at.weight * at.residual)[:, None] / scale**2
+    pull = at.known_jacobian * (at.slope / np.where(at.whitened, scale, 1.0) ** 2)[:, None]
     scores = np.stack([np.bincount(at.frame, pull[:, j], frames) for j in range(pull.shape[1])], axis=1)
     return frame_widening(scores, covariance)
 
@@ -112,9 +111,9 @@ def frame_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """How much wider than point-by-point noise each variable spreads when whole frames are taken as the units, at
     least 1.
 
-    Errors that points of a frame share (a matcher's habit, the model's own error) do not average out over its points.
-    The frames' scores Σ J r (K, P), which add up to nothing at the minimum, show by their spread how much of that
-    there is.
+    Errors that points of a frame share (a matcher's bias, the model's own error) do not average out over its points.
+    The frames' scores Σ J r (K, P), which sum to zero at the minimum, show by their spread how much of that there
+    is.
     """
     frames = len(scores)
     if frames < 4:
@@ -126,6 +125,8 @@ def frame_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 def noise_scale(residual: np.ndarray, variables: int) -> float:
     """Standard deviation of the whitened residuals by their median size, which outliers do not move."""
+    if len(residual) == 0:
+        return 1.0
     freedom = max(len(residual) - variables, 1) / len(residual)
     return max(1.4826 * float(np.median(np.abs(residual))) / np.sqrt(freedom), 0.1)
 

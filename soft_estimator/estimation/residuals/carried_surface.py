@@ -8,8 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from soft_estimator.backends.cpu import CpuBackend
-from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.estimation.residuals.carried_field import CarriedField
+from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.physics.body import Body
 
 # Below this |∇φ| a point lies in the middle of a thin part, where the nearest side is not defined.
@@ -45,19 +46,25 @@ class CarriedSurface:
     """The field where a displacement u (N, 3) [m] has carried it, ready to be asked about points."""
 
     def __init__(self, field: CarriedField, u: np.ndarray, backend: Backend | None = None) -> None:
-        self.field, self.backend = field, backend or CpuBackend()
+        self.field = field
+        self.backend: Backend = backend or CpuBackend()
         to_device = self.backend.to_device
         self.position = to_device(np.ascontiguousarray(field.position_m + field.follow @ u))
-        self.grid = [to_device(x) for x in (field.cell_nodes, field.in_body, field.phi_m)]
+        self.cell_nodes, self.in_body, self.phi = map(to_device, (field.cell_nodes, field.in_body, field.phi_m))
+
+    def find(self, points: np.ndarray) -> tuple[Array, Array]:
+        """The cell of each point (n,), -1 for none, and its place in it (n, 3), on the device."""
+        grid = (self.position, self.cell_nodes, self.in_body, self.phi)
+        return self.backend.find_cells(self.backend.to_device(points), *grid, self.field.spacing_m)
 
     def measure(self, points: np.ndarray, bias: np.ndarray) -> Measured:
         """Distances of points (n, 3) to where φ equals bias (n,) times Δφ."""
         field, b, n = self.field, self.backend, len(points)
-        cell, local = b.find_cells(b.to_device(points), self.position, *self.grid, field.spacing_m)
+        cell, local = self.find(points)
         nodes = field.cell_nodes[np.maximum(b.to_host(cell), 0)]
         nodal = field.phi_m[nodes] - bias[:, None] * field.laplacian_per_m[nodes]
         out = [b.xp.zeros(shape) for shape in (n, (n, 8), (n, 8), (n, 3), (n, 3))]
-        b.surface_distances(cell, local, self.position, self.grid[0], b.to_device(nodal), LEAST_SLOPE, *out)
+        b.surface_distances(cell, local, self.position, self.cell_nodes, b.to_device(nodal), LEAST_SLOPE, *out)
         return Measured(b.to_host(cell), nodes, *map(b.to_host, out))
 
     def measure_along(self, points: np.ndarray, along: np.ndarray, bias: np.ndarray, at: Measured) -> None:
@@ -84,6 +91,18 @@ class CarriedSurface:
         rows, there = rows[on], there.of(on)
         at.nodes[rows], at.weights[rows], at.value[rows] = there.nodes, there.weights, away[on]
         at.by_value[rows], at.by_slope[rows] = there.by_value / slope[on, None], 0.0
+
+    def riding_weights(self, points: np.ndarray) -> sp.csr_matrix:
+        """Weights of the body's nodes (n, N) in points (n, 3) [m] that ride with the material where they are now."""
+        field, b = self.field, self.backend
+        found, local = map(b.to_host, self.find(points))
+        if (found < 0).any():
+            k = int(np.argmax(found < 0))
+            raise ValueError(
+                f"point {k} at {np.round(points[k], 4).tolist()} m is not at the body; give points inside it or on it"
+            )
+        weights = np.where(CORNER_OFFSETS[None] == 1, local[:, None], 1 - local[:, None]).prod(axis=2)
+        return self.spread(field.cell_nodes[found], weights)
 
     def spread(self, nodes: np.ndarray, weights: np.ndarray) -> sp.csr_matrix:
         """Weights of the body's nodes (n, N) from those of the cells' nodes (n, 8)."""

@@ -60,3 +60,12 @@ def line_bias(frame: ObservedFrame) -> np.ndarray:
     if frame.along is None:
         return point_bias(frame)
     return point_bias(frame) - 0.5 * frame.std_m**2 * 0.5 * ((frame.along**2).sum(axis=1) - 1)
+
+
+def problem_of_points(frame: ObservedFrame) -> str:
+    """What is wrong with a frame and what to do about it, "" if nothing is."""
+    if len(frame.points_m) == 0:
+        return "holds no points; leave it out"
+    if not (np.isfinite(frame.points_m).all() and np.isfinite(frame.std_m).all() and (frame.std_m > 0).all()):
+        return "holds NaN points or a noise that is not positive; clean it"
+    return ""

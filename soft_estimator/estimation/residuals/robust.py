@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from soft_estimator.config_estimation import LossConfig
+
+_DEFAULT = LossConfig()  # the configuration is the home of defaults
+
 
 @dataclass(frozen=True)
 class RobustLoss:
@@ -16,8 +20,8 @@ class RobustLoss:
         threshold: in standard deviations.
     """
 
-    kind: str = "huber"
-    threshold: float = 3.0
+    kind: str = _DEFAULT.kind
+    threshold: float = _DEFAULT.threshold
 
     def __post_init__(self) -> None:
         if self.kind not in ("squares", "huber", "tukey"):

@@ -11,8 +11,69 @@ from scipy.spatial import cKDTree
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.residuals.carried_field import HALO_CELLS, CarriedField
 from soft_estimator.estimation.residuals.carried_surface import CarriedSurface
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, line_bias, point_bias
+from soft_estimator.estimation.residuals.interface import (
+    FrameAdjoint,
+    FrameChanges,
+    FrameState,
+    Weighed,
+    weigh_by_loss,
+)
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, line_bias, point_bias, problem_of_points
+from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.physics.body import Body
+
+
+class SurfaceDistance:
+    """The residual of clouds: the distance of each point to the body's surface, in its standard deviations.
+
+    Args:
+        backend: runs the loops over the points; the CPU's by default.
+    """
+
+    whitened = True
+
+    def __init__(self, body: Body, field: CarriedField, backend: Backend | None = None) -> None:
+        self.body, self.field, self.backend = body, field, backend
+
+    def takes(self, frame: object) -> bool:
+        return isinstance(frame, ObservedFrame)
+
+    def check(self, frame: ObservedFrame) -> str:
+        return problem_of_points(frame)
+
+    def count(self, frame: ObservedFrame) -> int:
+        return len(frame.points_m)
+
+    def predict(self, frame: ObservedFrame, state: FrameState) -> SurfacePrediction:
+        return SurfacePrediction(point_residuals(self.body, self.field, frame, state.u, self.backend), frame.std_m)
+
+    def weigh(self, frame: ObservedFrame, residual: np.ndarray, loss: RobustLoss) -> Weighed:
+        return weigh_by_loss(residual, loss)
+
+    def by_offset(self, frame: ObservedFrame) -> np.ndarray:
+        return -1.0 / frame.std_m
+
+
+@dataclass(frozen=True)
+class SurfacePrediction:
+    """Distances of a frame's points over their standard deviations [m], (n,)."""
+
+    distances: Residuals
+    std_m: np.ndarray
+
+    @property
+    def residual(self) -> np.ndarray:
+        return self.distances.value_m / self.std_m
+
+    @property
+    def far(self) -> int:
+        return int(self.distances.far.sum())
+
+    def changes(self, changes: FrameChanges) -> np.ndarray:
+        return self.distances.changes(changes.u) / self.std_m[:, None]
+
+    def changes_adjoint(self, residual_bar: np.ndarray) -> FrameAdjoint:
+        return FrameAdjoint(u=self.distances.pull_back(residual_bar / self.std_m))
 
 
 @dataclass(frozen=True)
@@ -31,18 +92,21 @@ class Residuals:
 
     def change(self, du: np.ndarray) -> np.ndarray:
         """Change of the residuals (n,) for a change du (N, 3) of the nodes."""
-        return -sum(np.einsum("na,na->n", direction, weights @ du) for weights, direction in self.parts)
+        return self.changes(du[:, :, None])[:, 0]
 
     def changes(self, du: np.ndarray) -> np.ndarray:
         """The same for several changes du (N, 3, B) at once, (n, B)."""
-        flat, total = du.reshape(len(du), -1), 0.0
+        flat, total = du.reshape(len(du), -1), np.zeros((len(self.value_m), du.shape[2]))
         for weights, direction in self.parts:
             total -= np.einsum("na,nab->nb", direction, (weights @ flat).reshape(len(direction), 3, -1))
         return total
 
     def pull_back(self, value_bar: np.ndarray) -> np.ndarray:
         """Derivative by the nodes (N, 3), given that by the residuals (n,)."""
-        return -sum(weights.T @ (direction * value_bar[:, None]) for weights, direction in self.parts)
+        total = np.zeros((self.parts[0][0].shape[1], 3))
+        for weights, direction in self.parts:
+            total -= weights.T @ (direction * value_bar[:, None])
+        return total
 
 
 def point_residuals(

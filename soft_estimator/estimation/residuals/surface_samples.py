@@ -9,7 +9,6 @@ import scipy.sparse as sp
 
 from soft_estimator.estimation.residuals.carried_field import CarriedField
 from soft_estimator.estimation.residuals.carried_surface import CarriedSurface, onto_surface
-from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.physics.body import Body
 
 # Points of a triangle that integrate parabolas over it exactly, a third of its area each.
@@ -35,6 +34,10 @@ class SurfaceSamples:
         """Where the samples are (J, 3) when the nodes are displaced by u (N, 3) [m]."""
         return self.rest_m + self.ride @ u
 
+    def changes_m(self, du: np.ndarray) -> np.ndarray:
+        """How the samples move (J, 3, P) when the nodes' displacements change by du (N, 3, P) [m]."""
+        return (self.ride @ du.reshape(len(du), -1)).reshape(-1, *du.shape[1:])
+
     def area_m2(self, u: np.ndarray) -> np.ndarray:
         """How much of the surface displaced by u (N, 3) [m] each sample stands for, (J,)."""
         thirds = np.repeat(_areas(self.body.surface_positions_m(u)[self.body.surface.faces]) / 3, 3)
@@ -57,10 +60,7 @@ def spread_samples(body: Body, field: CarriedField, spacing_m: float, most: int)
     chosen, owner = thin_out(points, np.repeat(_areas(corners) + 1e-300, 3), spacing_m, most)
     rest = np.zeros((body.node_count, 3))
     places = onto_surface(body, field, rest, points[chosen])
-    carried = CarriedSurface(field, rest)
-    cell, local = carried.backend.find_cells(places, carried.position, *carried.grid, field.spacing_m)
-    weights = np.where(CORNER_OFFSETS[None] == 1, local[:, None], 1 - local[:, None]).prod(axis=2)
-    return SurfaceSamples(body, places, owner, carried.spread(field.cell_nodes[cell], weights))
+    return SurfaceSamples(body, places, owner, CarriedSurface(field, rest).riding_weights(places))
 
 
 def _areas(corners: np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ def thin_out(points: np.ndarray, weight: np.ndarray, spacing: float, most: int) 
         cube = np.floor((points - points.min(axis=0)) / spacing).astype(np.int64)
         _, member = np.unique(cube, axis=0, return_inverse=True)
         member = member.ravel()
-        count = int(member.max()) + 1
+        count = int(np.max(member)) + 1
         if count <= most:
             break
         spacing *= max(1.02, float(np.sqrt(count / most)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.trajectory import Corner
+from soft_estimator.estimation.trajectory import Moment
 from soft_estimator.physics.body import Body
 
 # Variables of the start, in the order in which corrections are counted.
@@ -57,12 +57,12 @@ def inverse_of(matrix: np.ndarray) -> np.ndarray:
     return 0.5 * (out + out.T)
 
 
-def rigid_correction(body: Body, corner: Corner, backend: Backend) -> np.ndarray:
+def rigid_correction(body: Body, moment: Moment, backend: Backend) -> np.ndarray:
     """The rigid part of each variable's change of a state: (12, P): shift, turn, and the same of the velocity.
 
     Weighted by volume, which is as good as mass for a body of one density.
     """
-    place = body.node_position_m + backend.to_host(corner.state.u).astype(np.float64)
+    place = body.node_position_m + backend.to_host(moment.state.u).astype(np.float64)
     weight = body.node_volume_m3 / body.volume_m3
     arm = place - weight @ place
     # Motions (N, 3, 6): along and about the axes.
@@ -74,7 +74,7 @@ def rigid_correction(body: Body, corner: Corner, backend: Backend) -> np.ndarray
     normal = weighted.T @ modes.reshape(-1, 6)
     there, parts = backend.to_device(weighted), []
     for name in ("u", "v"):
-        fields = backend.xp.stack([getattr(change, name) for change in corner.changes])
+        fields = backend.xp.stack([getattr(change, name) for change in moment.known_changes])
         along = backend.to_host(fields.reshape(len(fields), -1).astype(np.float64) @ there)
         parts.append(np.linalg.solve(normal, along.T))
     return np.concatenate(parts)

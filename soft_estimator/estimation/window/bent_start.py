@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial import cKDTree
 
-from soft_estimator.estimation.trajectory import Explained
+from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.variables import Variables
 
 # Variance that neighbouring residuals share, relative to their noise: 28 frames of the demo's ball, 400 points each,
@@ -21,13 +21,13 @@ _WIDEST = 0.5
 _NEIGHBOURS = 12
 
 
-def unevenness(explained: Explained) -> float:
+def unevenness(predicted: PredictedFrame) -> float:
     """Variance that residuals share with their neighbours, relative to the noise in which neighbours differ."""
-    if len(explained.residual) < 20:
+    if len(predicted.residual) < 20:
         return 0.0
-    usual = max(1.4826 * float(np.median(np.abs(explained.residual))), 1e-12)
-    r = np.clip(explained.residual, -3 * usual, 3 * usual)
-    points = _flattened(explained.frame.points_m)
+    usual = max(1.4826 * float(np.median(np.abs(predicted.residual))), 1e-12)
+    r = np.clip(predicted.residual, -3 * usual, 3 * usual)
+    points = _flattened(predicted.frame.points_m)
     local = 0.5 * float(np.mean((r - r[cKDTree(points).query(points, 2)[1][:, 1]]) ** 2))
     return (float(np.mean(r**2)) - local) / max(local, 0.25)  # a quarter: noise of half the stated width
 
@@ -54,7 +54,7 @@ class BentStarts:
         self.notes: tuple[str, ...] = ()
         self._since_s: float | None = None
 
-    def look(self, stamp_s: float, first: Explained, patience_s: float) -> str:
+    def look(self, stamp_s: float, first: PredictedFrame, patience_s: float) -> str:
         """A reason not to start at a first frame; "" where it may start."""
         uneven = unevenness(first)
         self.model_std, self.notes = 0.0, ()

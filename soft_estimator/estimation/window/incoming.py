@@ -1,14 +1,56 @@
-"""What comes in, made ready: usable points, a frame whose noise lies along the camera's rays, a first velocity."""
+"""What comes in, made ready: frames in order, usable points, noise along the camera's rays, a first velocity."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.residuals.interface import Frame
 from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
 
-LEAST_POINTS = 20  # a frame with fewer says too little of a body
+LEAST_POINTS = 20  # a frame with fewer cannot even tell the six numbers of a pose from its noise
+_OUT_OF_ORDER_S = 0.2  # a stamp that goes back by less is a straggler of a queue, by more a recording that began anew
+_START_GAP_S = 0.15  # an episode begins with frames at most this far apart, five at 30 Hz: they must show the velocity
+_SAME_INTERVAL = 0.999  # of the least interval: stamps of a steady camera jitter by rounding
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a frame's stamp means: jumped and gap start anew, late and thinned set it aside."""
+
+    notes: tuple[str, ...] = ()
+    jumped: bool = False
+    gap: bool = False
+    late: bool = False
+    thinned: bool = False
+
+
+class FrameOrder:
+    """Stamps of an episode's frames [s]: newest_s of any frame, used_s of one with the object in it."""
+
+    def __init__(self, config: WindowConfig) -> None:
+        self.config = config
+        self.newest_s: float | None = None
+        self.used_s: float | None = None
+
+    def look(self, stamp_s: float, starting: bool) -> Verdict:
+        """What to do with a frame; starting: whether the episode still is."""
+        if self.newest_s is None:
+            return Verdict()
+        ahead = stamp_s - self.newest_s
+        if ahead < -_OUT_OF_ORDER_S or ahead > self.config.jump_s:
+            way = "forward" if ahead > 0 else "back"
+            return Verdict((f"time jumped {way} by {abs(ahead):.2f} s: started anew",), jumped=True)
+        if ahead <= 0:
+            return Verdict(late=True)
+        if self.used_s is None:
+            return Verdict()
+        passed = stamp_s - self.used_s
+        if starting and passed > _START_GAP_S:
+            return Verdict(("the first frames lay too far apart: started anew",), gap=True)
+        return Verdict(thinned=passed < _SAME_INTERVAL * self.config.least_interval_s)
 
 
 def usable_points(
@@ -38,8 +80,11 @@ def frame_of(stamp_s: float, points: np.ndarray, std: np.ndarray, sensor_m: np.n
     return replace(ObservedFrame.of(stamp_s, points, std, 0.0), along=towards)
 
 
-def first_velocity(first: ObservedFrame, second: ObservedFrame, gravity_m_s2: np.ndarray) -> np.ndarray:
-    """The velocity [m/s] at the first of two frames: how far the middle of the points went, less what it fell."""
+def first_velocity(first: Frame, second: Frame, gravity_m_s2: np.ndarray) -> np.ndarray | None:
+    """The velocity [m/s] at the first of two clouds: how far the middle of the points went, less what it fell; None
+    for other frames."""
+    if not (isinstance(first, ObservedFrame) and isinstance(second, ObservedFrame)):
+        return None
     passed = second.time_s - first.time_s
     went = np.median(second.points_m, axis=0) - np.median(first.points_m, axis=0)
     return went / passed - 0.5 * passed * gravity_m_s2

@@ -1,4 +1,4 @@
-"""The frames since a start: the newest explained by simulation, the older ones remembered as a Gaussian (METHOD §8).
+"""The frames since a start: the newest predicted by simulation, the older ones marginalised to a Gaussian (METHOD §8).
 
 The minimisation is Gauss-Newton with damping, warm-started. A new frame only continues the trajectory; the whole window
 is simulated again when the variables have moved so far that the linearisation no longer holds.
@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 import numpy as np
 
-from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.fitting.gauss_newton import Damping, Step, damped_step, minimise
 from soft_estimator.estimation.fitting.uncertainty import noise_scale, touches, widening
 from soft_estimator.estimation.problem import Evaluation
-from soft_estimator.estimation.residuals.carried_field import CarriedField
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.interface import Frame, weigh_all
 from soft_estimator.estimation.residuals.robust import RobustLoss
-from soft_estimator.estimation.trajectory import Corner, Explained, Trajectory, initial_corner, trajectory_from
-from soft_estimator.estimation.variables import Variables
-from soft_estimator.estimation.window.arrival import POSE, Knowledge, begin_anew, inverse_of, rigid_correction
-from soft_estimator.physics.gradient import ParameterGradient
-from soft_estimator.physics.model import Model
-from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solver import SolverError
+from soft_estimator.estimation.trajectory import PredictedFrame
+from soft_estimator.estimation.window.arrival import Knowledge, begin_anew, inverse_of, rigid_correction
+from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
+from soft_estimator.physics.frame_times import between
 
-# Moves within which the linearisation holds to a small part of a standard deviation, by variable.
+# Moves within which the linearisation holds, by variable: each shifts the surface of a body of 50 mm by about half a
+# millimetre, the noise of a depth camera at half a metre, directly, by its turn, or over the time to the next frame.
 HOLDS_WITHIN = {
     "plane_normal": 0.005,
     "plane_offset_m": 0.0005,
@@ -36,12 +32,18 @@ HOLDS_WITHIN = {
     "angular_velocity_rad_s": 0.2,
     "gravity_m_s2": 0.1,
 }
-_HOLDS_LOG = 0.02  # for the logarithms of the others
+_HOLDS_LOG = 0.02  # for the logarithms of the others: two per cent, twice the usual error of the model itself
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
-_LONGEST_STEP = 1.0
-_MORE_CALMED = 4
+_LONGEST_STEP = 1.0  # of any variable: a factor of e in stiffness; farther off no direction means anything
+_MOST_DAMPING_OF_A_NEW_FRAME = 0.1  # what a frame before could not do, a new one may
+# An answer between frames goes the whole way of its linearisation unless the last steps had to be damped by more.
+_FREE_DAMPING = 1e-2
+# The noise seen is believed down to this part of the stated one: residuals of a perfect simulation are smaller still,
+# and would claim a certainty that no camera gives.
+_LEAST_SCALE = 0.3
+_WIDEST = 30.0  # beyond that frames contradict each other so much that nothing of them is information
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,267 +63,215 @@ class Answer:
 
 
 class WindowFit:
-    """One stretch of frames from a start on.
+    """One episode of frames from a start on; an objective of `gauss_newton`.
 
     Args:
-        knowledge: of the variables before any frame, and last of how far the whole surface lies outside its model [m]:
-            a camera's habit or a shape's error, which no number of points averages out.
+        knowledge: of the variables and the surface's offset before any frame.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        variables: Variables,
-        knowledge: Knowledge,
-        backend: Backend,
-        field: CarriedField,
-        loss: RobustLoss,
-    ) -> None:
-        self.model, self.variables, self.knowledge = model, variables, knowledge
-        self.backend, self.field, self.loss = backend, field, loss
-        self.pose = np.array([j for j, v in enumerate(variables.variables) if v.name in POSE], dtype=np.int64)
-        self.z = knowledge.mean.copy()
+    def __init__(self, motion: WindowMotion, knowledge: Knowledge, loss: RobustLoss) -> None:
+        self.motion, self.knowledge, self.loss = motion, knowledge, loss
+        count = len(knowledge.mean)
         self.scale = 1.0
-        self.explained: list[Explained] = []
-        self.told = np.zeros((len(self.z), len(self.z)))  # information of the frames that have left the window
+        self.information = np.zeros((count, count))  # of the frames that have left the window
         self.touched = False
-        self._start: tuple[Corner, np.ndarray, np.ndarray] | None = None  # corner, z there, first pose
-        self._damping = 1e-3
-        self.seconds_per_step = 0.0
-        self.simulations = 0  # of the whole window
-        self._calmed = 0  # parts of steps that the motion at hand took with backward Euler
-        self.trajectory, _ = self._run(self.z)
-        self._changes_at = self.z  # where the changes were last worked out
+        self.at = motion.run(knowledge.mean.copy(), [])
+        self._damping = Damping().first
+        self._in_time: Callable[[float], bool] = lambda seconds: True
+
+    @property
+    def frames(self) -> list[PredictedFrame]:
+        """The window's frames as they are predicted."""
+        return self.at.frames
 
     @property
     def slid(self) -> bool:
-        return self._start is not None
+        return self.motion.start is not None
 
-    def parameters(self, z: np.ndarray) -> Parameters:
-        """Parameters of the simulation at z; the pose is that of the first start for good."""
-        return self.variables.parameters(self._theta(z))
+    @property
+    def seconds(self) -> float:
+        """How long it takes to simulate the window."""
+        return self.motion.seconds_per_step * self.at.trajectory.steps
 
-    def _theta(self, z: np.ndarray) -> np.ndarray:
-        theta = np.array(z[:-1], dtype=np.float64)
-        if self._start is not None:
-            theta[self.pose] = self._start[2]
-        return theta
-
-    def _directions(self, z: np.ndarray) -> list[ParameterGradient]:
-        still = ParameterGradient.zero(len(self.variables.reference.youngs_modulus_pa))
-        out = [*self.variables.directions(self._theta(z)), still]
-        if self._start is not None:
-            for j in self.pose:
-                out[j] = still
-        return out
-
-    def _run(self, z: np.ndarray, with_changes: bool = True) -> tuple[Trajectory, list[Explained]]:
-        """Simulate the window at z; without changes, those there are stay in use."""
-        self.simulations += 1
-        parameters, directions = self.parameters(z), self._directions(z)
-        if self._start is None:
-            corner = initial_corner(self.model, parameters, directions, self.backend, self.field)
-        else:
-            corner = self._start[0].moved(z - self._start[1])
-        clock = perf_counter()
-        wanted = directions if with_changes else None
-        trajectory = trajectory_from(self.model, parameters, wanted, corner, self.backend, self.field)
-        if self.explained:
-            # A trial that is far more violent than the motion at hand is not worth its many small steps.
-            trajectory.most_calmed = self._calmed + _MORE_CALMED
-        explained = [_raised(trajectory.through(e.frame), z[-1]) for e in self.explained]
-        self._ran_calmed = trajectory.calmed
-        if not with_changes:
-            explained = [old.moved_to(new) for old, new in zip(self.explained, explained)]
-            trajectory = self._continued(z, explained[-1], trajectory.steps)
-        elif trajectory.steps:
-            self.seconds_per_step = (perf_counter() - clock) / trajectory.steps
-        return trajectory, explained
-
-    def _continued(self, z: np.ndarray, newest: Explained, steps: int) -> Trajectory:
-        """A trajectory that goes on from the newest frame."""
-        parameters, directions = self.parameters(z), self._directions(z)
-        out = trajectory_from(self.model, parameters, directions, newest.corner, self.backend, self.field)
-        out.before, out.steps = newest.before, steps
-        return out
-
-    def add(self, frame: ObservedFrame) -> None:
+    def add(self, frame: Frame) -> None:
         """Go on to a new frame."""
-        self._damping = min(self._damping, 0.1)  # what a frame before could not do, this one may
-        before = self.trajectory.calmed
-        self.explained.append(_raised(self.trajectory.through(frame), self.z[-1]))
-        self._calmed += self.trajectory.calmed - before
-        self.touched = self.touched or touches(self.variables, self.explained[-1].jacobian)
+        self._damping = min(self._damping, _MOST_DAMPING_OF_A_NEW_FRAME)
+        at, before = self.at, self.at.trajectory.calmed
+        newest = self.motion.through(at.trajectory, frame, at.z)
+        self.at = replace(at, frames=[*at.frames, newest], calmed=at.calmed + at.trajectory.calmed - before)
+        self.touched = self.touched or touches(self.motion.variables, newest.jacobian)
 
     def set_motion(self, velocity_m_s: np.ndarray) -> None:
         """Begin anew with a first guess of the body's velocity, (3,)."""
-        chosen = [j for j, v in enumerate(self.variables.variables) if v.name == "velocity_m_s"]
+        chosen = [j for j, v in enumerate(self.motion.variables.variables) if v.name == "velocity_m_s"]
         if len(chosen) != 3 or self.slid:
             return
-        self.z, mean = self.z.copy(), self.knowledge.mean.copy()
-        self.z[chosen] = mean[chosen] = velocity_m_s
+        z, mean = self.at.z.copy(), self.knowledge.mean.copy()
+        z[chosen] = mean[chosen] = velocity_m_s
+        self.at = self.motion.run(z, [e.frame for e in self.frames], self.at.calmed)
         self.knowledge = Knowledge(mean, self.knowledge.information)
-        self.trajectory, self.explained = self._run(self.z)
-        self._changes_at = self.z
 
     def refine(self, iterations: int, in_time: Callable[[float], bool]) -> None:
         """Move the variables to the minimum, in at most so many simulations of the window.
 
         in_time: whether there is time for work of so many seconds.
         """
-        self._look_at_noise()
-        for _ in range(iterations):
-            step, predicted = self._step(self._damping)
-            if self._holds(step):
-                return
-            if not in_time(self.seconds_per_step * self.trajectory.steps):
-                return
-            before = self._cost(self.explained, self.z)
-            stale = not self._holds((self.z + step - self._changes_at) / _CHANGES_HOLD)
-            try:
-                trajectory, explained = self._run(self.z + step, with_changes=stale)
-            except SolverError:
-                self._damping = max(10 * self._damping, 1e-3)
-                continue
-            fall = before - self._cost(explained, self.z + step)
-            if not fall > 0:
-                if (self._changes_at != self.z).any():  # the direction may be at fault, not its length
-                    self.trajectory, self.explained = self._run(self.z)
-                    self._changes_at = self.z
-                else:
-                    self._damping = min(max(10 * self._damping, 1e-3), 1e8)
-                continue
-            self._damping = max(self._damping / (10 if fall > 0.25 * predicted else 2), 1e-9)
-            self.z = self.z + step
-            self.trajectory, self.explained = trajectory, explained
-            self._calmed = self._ran_calmed
-            self._changes_at = self.z if stale else self._changes_at
-            self._look_at_noise()
+        self._in_time = in_time
+        found = minimise(self, self._with_noise(self.at), Damping(), most_trials=iterations, damping=self._damping)
+        self.at, self._damping = found.at, found.damping
+
+    def step(self, at: WindowRun, damping: float) -> Step:
+        rows = self._evaluation(at)
+        jacobian = rows.known_jacobian
+        hessian = jacobian.T @ (jacobian * rows.weight[:, None]) + self.knowledge.information
+        gradient = jacobian.T @ rows.slope + self.knowledge.gradient(at.z)
+        return damped_step(hessian, gradient, damping, _LONGEST_STEP)
+
+    def stop_before(self, at: WindowRun, step: Step) -> str:
+        if self._holds(step.by):
+            return "the linearisation holds as far as the minimum"
+        return "" if self._in_time(self.seconds) else "no time for another simulation"
+
+    def moved(self, at: WindowRun, step: Step) -> WindowRun:
+        z = at.z + step.by
+        if self._holds((z - at.changes_at) / _CHANGES_HOLD):
+            run = self.motion.run_keeping_changes(z, at)
+        else:
+            run = self.motion.run(z, [e.frame for e in at.frames], at.calmed)
+        return replace(run, cost=self._cost(run))
+
+    def arrived(self, at: WindowRun, trial: WindowRun) -> WindowRun:
+        return self._with_noise(trial)
+
+    def stop_after(self, at: WindowRun, trial: WindowRun, step: Step) -> str:
+        return ""
+
+    def stop_failed(self, step: Step) -> str:
+        return ""
+
+    def renewed(self, at: WindowRun) -> WindowRun | None:
+        if not at.stale:  # it is the length of the step that is at fault, not its direction
+            return None
+        run = self.motion.run(at.z, [e.frame for e in at.frames], at.calmed)
+        return replace(run, cost=self._cost(run))
+
+    def _with_noise(self, at: WindowRun) -> WindowRun:
+        """Look at the noise that the residuals show, and take the cost in its units."""
+        seen = [e.residual for e in at.frames if self.motion.kinds.of(e.frame).whitened]
+        self.scale = max(noise_scale(np.concatenate(seen), len(at.z)), _LEAST_SCALE) if seen else 1.0
+        return replace(at, cost=self._cost(at))
+
+    def _cost(self, at: WindowRun) -> float:
+        return self._evaluation(at).misfit + self.knowledge.cost(at.z)
+
+    def _evaluation(self, at: WindowRun, step: np.ndarray | None = None) -> Evaluation:
+        """The window's rows as an evaluation, in units of the noise that is seen; `step` (P,) further if given."""
+        kinds, frames = self.motion.kinds, [e.frame for e in at.frames]
+        units = [self.scale if kinds.of(frame).whitened else 1.0 for frame in frames]
+        rows = [e.jacobian / unit for e, unit in zip(at.frames, units)]
+        residuals = [e.residual / unit for e, unit in zip(at.frames, units)]
+        if step is not None:
+            residuals = [r + j @ step for r, j in zip(residuals, rows)]
+        weighed, frame, whitened = weigh_all(kinds, frames, residuals, self.loss)
+        misfit = float(sum(part.sum() for part in np.split(weighed.value, np.cumsum([len(r) for r in residuals])[:-1])))
+        return Evaluation(
+            theta=at.z,
+            cost=misfit,
+            misfit=misfit,
+            residual=np.concatenate(residuals),
+            slope=weighed.slope,
+            weight=weighed.weight,
+            frame=frame,
+            whitened=whitened,
+            far=0,
+            jacobian=np.concatenate(rows),
+        )
 
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
-        step, _ = self._step(self._damping if self._damping > 1e-2 else 0.0)
-        at = self._evaluation(step)
-        data, _ = self._data(at)
+        step = self.step(self.at, self._damping if self._damping > _FREE_DAMPING else 0.0)
+        data, _ = self._data(self._evaluation(self.at, step.by))
         return Answer(
-            self.z + step,
+            self.at.z + step.by,
             inverse_of(self.knowledge.information + data),
-            self.told + data,
+            self.information + data,
             self.scale,
             self.touched,
-            self._cost(self.explained, self.z),
+            self._cost(self.at),
         )
 
     def _data(self, at: Evaluation) -> tuple[np.ndarray, np.ndarray]:
         """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider."""
-        information = at.jacobian.T @ (at.jacobian * at.weight[:, None])
-        widen = np.minimum(widening(at, inverse_of(self.knowledge.information + information), 1.0), 30.0)
+        jacobian = at.known_jacobian
+        information = jacobian.T @ (jacobian * at.weight[:, None])
+        widen = np.minimum(widening(at, inverse_of(self.knowledge.information + information), 1.0), _WIDEST)
         return information / np.outer(widen, widen), widen
 
-    def settled(self, k: int, z: np.ndarray | None = None) -> Explained:
+    def settled(self, k: int, z: np.ndarray | None = None) -> PredictedFrame:
         """The k-th frame with its residuals where the variables are at z, by default at the answer."""
-        e = self.explained[k]
-        return replace(e, residual=e.residual + e.jacobian @ ((self.answer().z if z is None else z) - self.z))
+        e = self.frames[k]
+        return replace(e, residual=e.residual + e.jacobian @ ((self.answer().z if z is None else z) - self.at.z))
 
-    def newest_state(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Explained]:
+    def newest_state(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """u, v, a (N, 3) at the newest frame, with the variables at z."""
-        last, host = self.explained[-1], self.backend.to_host
-        a, b = (c.moved(z - self.z).state for c in (last.before, last.corner))
-        w = last.share
+        last, host = self.frames[-1], self.motion.backend.to_host
+        a, b = (m.moved(z - self.at.z).state for m in (last.before, last.after))
         u, v, third = (
-            ((1 - w) * host(getattr(a, n)) + w * host(getattr(b, n))).astype(np.float64) for n in ("u", "v", "a")
+            between(host(getattr(a, n)), host(getattr(b, n)), last.share).astype(np.float64) for n in ("u", "v", "a")
         )
-        return u, v, third, last
+        return u, v, third
 
     def slide(self, keep: int, drift: np.ndarray, forgetting: float) -> None:
-        """Remember all but the newest `keep` frames as a Gaussian and begin at the next one.
+        """Marginalise all but the newest `keep` frames to a Gaussian and begin at the next one.
 
+        Nothing of the window changes before everything is worked out: a step that fails leaves it as it was.
         drift: standard deviation of what the model misses between two frames, (12,), in the order of `POSE`.
         """
-        dropped = self.explained[: len(self.explained) - keep]
-        if not dropped:
+        at, motion = self.at, self.motion
+        count = len(at.frames) - keep
+        if count <= 0:
             return
-        _, widen = self._data(self._evaluation())
-        material = np.setdiff1d(np.arange(len(self.z)), self.pose)
+        knowledge, information = self._joined(at.frames[:count], forgetting)
+        z, changes_at, mixing = at.z, at.changes_at, np.eye(len(at.z))
+        frames = at.frames[count:]
+        if len(motion.pose) == 12:
+            correction = rigid_correction(motion.model.body, frames[0].before, motion.backend)
+            knowledge, mixing = begin_anew(knowledge, z, correction, motion.pose, np.sqrt(count) * drift)
+            z = at.z.copy()
+            z[motion.pose] = 0.0
+            # Of the old start's variables only the distance to where the changes hold is left.
+            changes_at = at.changes_at - at.z + z
+        frames = [e.in_terms_of(mixing) for e in frames]
+        first_pose = motion.theta(at.z)[motion.pose]
+        before, motion.start = motion.start, WindowStart(frames[0].before, z.copy(), first_pose)
+        try:
+            trajectory = motion.continued(z, frames[-1], max(at.trajectory.steps - count, 1))
+        except Exception:
+            motion.start = before
+            raise
+        self.knowledge, self.information = knowledge, mixing.T @ information @ mixing
+        self.at = WindowRun(z, trajectory, frames, changes_at, at.calmed, at.cost)
+
+    def _joined(self, dropped: list[PredictedFrame], forgetting: float) -> tuple[Knowledge, np.ndarray]:
+        """Knowledge, and the information of all frames before the window, with these frames joined to them."""
+        z, material = self.at.z, np.setdiff1d(np.arange(len(self.at.z)), self.motion.pose)
+        _, widen = self._data(self._evaluation(self.at))
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
+        knowledge, information = self.knowledge, self.information
         for e in dropped:
-            r = e.residual / self.scale
-            rows = e.jacobian / self.scale
-            weighted = rows * self.loss.weight(r)[:, None]
-            information = trust * rows.T @ weighted
-            self.knowledge = self.knowledge.joined(self.z, information, trust * weighted.T @ r)
-            self.told += information
+            rows = self._evaluation(replace(self.at, frames=[e]))
+            jacobian = rows.known_jacobian
+            more = trust * jacobian.T @ (jacobian * rows.weight[:, None])
+            knowledge = knowledge.joined(z, more, trust * jacobian.T @ rows.slope)
+            information = information + more
         if forgetting > 0:
             # Of the material only: what is known of the motion is kept fresh by the drift.
-            keep_part = np.ones(len(self.z))
+            keep_part = np.ones(len(z))
             keep_part[material] = (1 - forgetting) ** (0.5 * len(dropped))
-            self.knowledge = Knowledge(self.knowledge.mean, self.knowledge.information * np.outer(keep_part, keep_part))
-        self.explained = self.explained[len(dropped) :]
-        corner = self.explained[0].before
-        mixing = np.eye(len(self.z))
-        first_pose = self._theta(self.z)[self.pose]
-        if len(self.pose) == 12:
-            correction = rigid_correction(self.model.body, corner, self.backend)
-            many = np.sqrt(len(dropped))
-            self.knowledge, mixing = begin_anew(self.knowledge, self.z, correction, self.pose, many * drift)
-            self.z, self._changes_at = self.z.copy(), self._changes_at - self.z
-            self.z[self.pose] = 0.0
-            # Of the old start's variables only the distance to where the changes hold is left to remember.
-            self._changes_at += self.z
-        self.told = mixing.T @ self.told @ mixing
-        self.explained = [e.in_terms_of(mixing) for e in self.explained]
-        self._start = (self.explained[0].before, self.z.copy(), first_pose)
-        self.trajectory = self._continued(self.z, self.explained[-1], max(self.trajectory.steps - len(dropped), 1))
-
-    def _look_at_noise(self) -> None:
-        raw = np.concatenate([e.residual for e in self.explained])
-        self.scale = max(noise_scale(raw, len(self.z)), 0.3)
-
-    def _evaluation(self, step: np.ndarray | None = None) -> Evaluation:
-        """The window's rows as an evaluation, in units of the noise that is seen; `step` (P,) further if given."""
-        jacobian = np.concatenate([e.jacobian for e in self.explained]) / self.scale
-        residual = np.concatenate([e.residual for e in self.explained]) / self.scale
-        if step is not None:
-            residual = residual + jacobian @ step
-        counts = [len(e.residual) for e in self.explained]
-        return Evaluation(
-            theta=self.z,
-            cost=0.0,
-            misfit=0.0,
-            residual=residual,
-            weight=self.loss.weight(residual),
-            frame=np.repeat(np.arange(len(counts)), counts),
-            far=0,
-            jacobian=jacobian,
-        )
-
-    def _cost(self, explained: list[Explained], z: np.ndarray) -> float:
-        total = sum(float(self.loss.value(e.residual / self.scale).sum()) for e in explained)
-        return total + self.knowledge.cost(z)
-
-    def _step(self, damping: float) -> tuple[np.ndarray, float]:
-        """The damped Gauss-Newton step and the fall of the cost it predicts."""
-        at = self._evaluation()
-        weighted = at.jacobian * at.weight[:, None]
-        hessian = at.jacobian.T @ weighted + self.knowledge.information
-        gradient = weighted.T @ at.residual + self.knowledge.gradient(self.z)
-        scale = np.sqrt(np.diag(hessian))
-        inner = hessian / np.outer(scale, scale) + damping * np.eye(len(scale))
-        step = -np.linalg.solve(inner, gradient / scale) / scale
-        step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), 1e-300))
-        return step, float(-(gradient @ step) - 0.5 * step @ hessian @ step)
+            knowledge = Knowledge(knowledge.mean, knowledge.information * np.outer(keep_part, keep_part))
+        return knowledge, information
 
     def _holds(self, step: np.ndarray) -> bool:
-        """Whether the linearisation holds over a step."""
-        limits = [*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.variables.variables), np.inf]
+        """Whether the linearisation holds over a step; the surface's offset is linear anyway."""
+        limits = [*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.motion.variables.variables), np.inf]
         return bool((np.abs(step) <= limits).all())
-
-
-def _raised(explained: Explained, height_m: float) -> Explained:
-    """The frame seen with the model's surface moved outwards by height_m [m]; the last variable does that."""
-    inverse = 1.0 / explained.frame.std_m
-    jacobian = explained.jacobian
-    if jacobian.shape[1]:
-        jacobian = jacobian.copy()
-        jacobian[:, -1] = -inverse
-    return replace(explained, residual=explained.residual - height_m * inverse, jacobian=jacobian)

@@ -1,0 +1,118 @@
+"""What outlasts an episode of frames: knowledge of the material, of the plane, and of the surface's offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from soft_estimator.estimation.variables import Variables, make_variables
+from soft_estimator.estimation.window.arrival import Knowledge, inverse_of
+from soft_estimator.estimation.window.window_fit import Answer
+from soft_estimator.physics.parameters import Parameters
+
+PLANE = ("plane_normal", "plane_offset_m")
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """Knowledge of the lasting variables, and the information of all data in it, (P, P)."""
+
+    knowledge: Knowledge
+    information: np.ndarray
+
+
+@dataclass(frozen=True)
+class ToldPlane:
+    """A plane n·x + d = 0 as a camera sees it, and how much it may be off."""
+
+    normal: np.ndarray
+    offset_m: float
+    tilt_std_rad: float
+    offset_std_m: float
+
+    def repeats(self, other: ToldPlane | None) -> bool:
+        """Whether it says nothing beyond what another one said."""
+        if other is None:
+            return False
+        turned = float(np.linalg.norm(self.normal - other.normal))
+        return turned < self.tilt_std_rad and abs(self.offset_m - other.offset_m) < self.offset_std_m
+
+
+class Lasting:
+    """The lasting variables: material and plane, then the offset of the surface from its model.
+
+    A sensor's bias and the shape's error stay the same from episode to episode, so their offset is carried along: no
+    number of episodes averages it out.
+
+    Args:
+        reference: first guesses, and everything that is not estimated. names: parameters to estimate.
+        prior_std: of the variables, instead of the usual ones. offset_std_m: of the offset before any frame.
+    """
+
+    def __init__(
+        self, reference: Parameters, names: list[str], prior_std: dict[str, float], offset_std_m: float
+    ) -> None:
+        self.reference, self.names, self.prior_std, self.offset_std_m = reference, names, prior_std, offset_std_m
+        self._plane: ToldPlane | None = None  # the newest one told
+        self._waiting = False  # whether it waits for the next episode
+        self.variables: Variables = make_variables(reference, names, prior_std)
+        self.forget()
+
+    def forget(self) -> None:
+        """Back to the prior."""
+        count = len(self.variables)
+        self.learnt = Learnt(self._prior(), np.zeros((count, count)))
+        self.touched = False
+
+    def _prior(self) -> Knowledge:
+        v = self.variables
+        std = np.append(v.prior_std, self.offset_std_m)
+        return Knowledge(np.append(v.prior_mean, 0.0), np.diag(std**-2.0))
+
+    @property
+    def plane_is_told(self) -> bool:
+        return self._plane is not None
+
+    def tell_plane(self, plane: ToldPlane) -> None:
+        """Take note of a plane for the next episode; the same plane told again changes nothing."""
+        if not plane.repeats(self._plane):
+            self._plane, self._waiting = plane, True
+
+    def begin_episode(self) -> None:
+        """Take over a plane that was told since the last start. Its normal's variables are steps from the plane they
+        were made for: knowledge of the old ones means nothing for the new."""
+        if self._plane is None or not self._waiting:
+            return
+        plane, before = self._plane, self.learnt
+        planes = np.array([v.name in PLANE for v in self.variables.variables])
+        self.reference = replace(self.reference, plane_normal=plane.normal, plane_offset_m=plane.offset_m)
+        self.prior_std = {**self.prior_std, "plane_normal": plane.tilt_std_rad, "plane_offset_m": plane.offset_std_m}
+        self.variables = make_variables(self.reference, self.names, self.prior_std)
+        fresh, others = self._prior(), np.flatnonzero(~np.append(planes, False))
+        kept = before.knowledge.of(others)
+        fresh.mean[others] = kept.mean
+        fresh.information[np.ix_(others, others)] = kept.information
+        information = before.information.copy()
+        information[planes, :] = information[:, planes] = 0.0
+        self.learnt, self._waiting = Learnt(fresh, information), False
+
+    def prior_of(self, variables: Variables) -> Knowledge:
+        """Knowledge of an episode's variables, the lasting ones first, and of the offset, before its first frame."""
+        mean = np.append(variables.prior_mean, 0.0)
+        information = np.diag(np.append(variables.prior_std, 1.0) ** -2.0)
+        lasting = self.places(len(mean))
+        mean[lasting] = self.learnt.knowledge.mean
+        information[np.ix_(lasting, lasting)] = self.learnt.knowledge.information
+        return Knowledge(mean, information)
+
+    def places(self, total: int) -> np.ndarray:
+        """Which of an episode's variables and offset are the lasting ones."""
+        return np.append(np.arange(len(self.variables)), total - 1)
+
+    def of_answer(self, answer: Answer, more_variance: np.ndarray) -> Learnt:
+        """What an episode's answer says of the lasting variables; more_variance: of what it must not claim, (P,)."""
+        chosen, count = self.places(len(answer.z)), len(self.variables)
+        covariance = answer.covariance[np.ix_(chosen, chosen)]
+        covariance[:count, :count] += np.diag(more_variance)
+        return Learnt(Knowledge(answer.z[chosen], inverse_of(covariance)), answer.information[:count, :count])

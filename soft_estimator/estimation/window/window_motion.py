@@ -1,0 +1,132 @@
+"""The simulations of a window: from its start through its frames, for any value of its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.residuals.interface import Frame, Kinds
+from soft_estimator.estimation.trajectory import Moment, PredictedFrame, Trajectory, initial_moment, trajectory_from
+from soft_estimator.estimation.variables import Variables
+from soft_estimator.estimation.window.arrival import POSE
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.model import Model
+from soft_estimator.physics.parameters import Parameters
+
+# Parts of steps by which a trial may fall back to backward Euler beyond those of the motion at hand: a trial that is
+# far more violent than that is not worth its many small steps.
+_MORE_CALMED = 4
+
+
+@dataclass(frozen=True, eq=False)
+class WindowStart:
+    """Where a window begins that has slid: the moment, z there, and the pose variables of the first start (12,)."""
+
+    moment: Moment
+    z: np.ndarray
+    pose: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class WindowRun:
+    """A window simulated at z, and ready to go on.
+
+    Attributes:
+        frames: predicted, in order of time. changes_at: z at which the changes were worked out.
+        calmed: parts of steps that fell back to backward Euler. cost: of the window, where it was asked for.
+    """
+
+    z: np.ndarray
+    trajectory: Trajectory
+    frames: list[PredictedFrame]
+    changes_at: np.ndarray
+    calmed: int
+    cost: float = np.nan
+
+    @property
+    def stale(self) -> bool:
+        """Whether the changes are those of another place."""
+        return bool((self.changes_at != self.z).any())
+
+
+class WindowMotion:
+    """Simulates a window at z = (the variables, an offset of the whole surface outwards from its model [m]).
+
+    The offset stands for a bias of the sensor or an error of the shape, which no number of points averages out.
+    """
+
+    def __init__(self, model: Model, variables: Variables, backend: Backend, kinds: Kinds) -> None:
+        self.model, self.variables, self.backend, self.kinds = model, variables, backend, kinds
+        self.pose = np.array([j for j, v in enumerate(variables.variables) if v.name in POSE], dtype=np.int64)
+        self.start: WindowStart | None = None
+        self.seconds_per_step = 0.0
+        self.simulations = 0  # of the whole window
+
+    def parameters(self, z: np.ndarray) -> Parameters:
+        """Parameters of the simulation at z; the pose is that of the first start for good."""
+        return self.variables.parameters(self.theta(z))
+
+    def theta(self, z: np.ndarray) -> np.ndarray:
+        """The variables of the simulation at z."""
+        theta = np.array(z[: len(self.variables)], dtype=np.float64)
+        if self.start is not None:
+            theta[self.pose] = self.start.pose
+        return theta
+
+    def _directions(self, z: np.ndarray) -> list[ParameterGradient]:
+        still = ParameterGradient.zero(len(self.variables.reference.youngs_modulus_pa))
+        out = [*self.variables.directions(self.theta(z)), still]
+        if self.start is not None:
+            for j in self.pose:
+                out[j] = still
+        return out
+
+    def run(self, z: np.ndarray, frames: Sequence[Frame], calmed: int | None = None) -> WindowRun:
+        """Simulate the window with its changes; calmed: of the motion at hand, for a trial."""
+        clock = perf_counter()
+        trajectory, predicted = self._through(z, frames, calmed, with_changes=True)
+        if trajectory.steps:
+            self.seconds_per_step = (perf_counter() - clock) / trajectory.steps
+        return WindowRun(z, trajectory, predicted, z, trajectory.calmed)
+
+    def run_keeping_changes(self, z: np.ndarray, at: WindowRun) -> WindowRun:
+        """Simulate the motion only, several times faster; the changes are those of `at`."""
+        trajectory, moved = self._through(z, [e.frame for e in at.frames], at.calmed, with_changes=False)
+        predicted = [old.moved_to(new) for old, new in zip(at.frames, moved)]
+        going_on = self.continued(z, predicted[-1], trajectory.steps)
+        return WindowRun(z, going_on, predicted, at.changes_at, trajectory.calmed)
+
+    def _through(
+        self, z: np.ndarray, frames: Sequence[Frame], calmed: int | None, with_changes: bool
+    ) -> tuple[Trajectory, list[PredictedFrame]]:
+        self.simulations += 1
+        parameters, directions = self.parameters(z), self._directions(z)
+        if self.start is None:
+            moment = initial_moment(self.model, parameters, directions, self.backend)
+        else:
+            moment = self.start.moment.moved(z - self.start.z)
+        wanted = directions if with_changes else None
+        trajectory = trajectory_from(self.model, parameters, wanted, moment, self.backend, self.kinds)
+        if calmed is not None:
+            trajectory.most_calmed = calmed + _MORE_CALMED
+        return trajectory, [self.through(trajectory, frame, z) for frame in frames]
+
+    def through(self, trajectory: Trajectory, frame: Frame, z: np.ndarray) -> PredictedFrame:
+        """A trajectory's next frame, seen with the surface moved outwards by the offset in z."""
+        seen, by_offset = trajectory.through(frame), self.kinds.of(frame).by_offset(frame)
+        jacobian = seen.jacobian
+        if jacobian.shape[1]:
+            jacobian = jacobian.copy()
+            jacobian[:, -1] = by_offset
+        return replace(seen, residual=seen.residual + z[-1] * by_offset, jacobian=jacobian)
+
+    def continued(self, z: np.ndarray, newest: PredictedFrame, steps: int) -> Trajectory:
+        """A trajectory that goes on from the newest frame."""
+        parameters, directions = self.parameters(z), self._directions(z)
+        out = trajectory_from(self.model, parameters, directions, newest.after, self.backend, self.kinds)
+        out.before, out.steps = newest.before, steps
+        return out
