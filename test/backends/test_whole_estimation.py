@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from soft_estimator.estimation.residuals.carried_field import carry_field
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.interface import Kinds
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.residuals.tracked_points import TrackedFrame, TrackedPoints
 from soft_estimator.estimation.runs import FusedRun, PlainRun
@@ -67,7 +67,9 @@ def test_run_through_the_frames(whole, case):
         assert run.far == cpu.far > 0
         by = [np.array([run.gradient(bar)[0].dot(d), want.dot(d)]) for d in directions]
         assert all(abs(a - b) <= 1e-6 * np.abs(np.array(by)).max() for a, b in by)
-    assert all(map(np.array_equal, gpu[0].residuals, gpu[1].residuals)) and np.array_equal(gpu[0].jacobian, gpu[1].jacobian)
+    assert all(map(np.array_equal, gpu[0].residuals, gpu[1].residuals)) and np.array_equal(
+        gpu[0].jacobian, gpu[1].jacobian
+    )
     # The adjoint's gradient is the Jacobian's: Σ bar · ∂r/∂θ.
     same(np.array([want.dot(d) for d in directions]), cpu.jacobian.T @ bar, 1e-6)
 
