@@ -7,8 +7,10 @@ import pytest
 from estimation_experiments import Experiment
 
 from soft_estimator.backends.cpu import CpuBackend
+from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
-from soft_estimator.estimation.trajectory import Corner, Trajectory, trajectory_from
+from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
+from soft_estimator.estimation.trajectory import Moment, Trajectory, trajectory_from
 from soft_estimator.physics import step
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
@@ -24,8 +26,9 @@ def every_step_calmed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trajectory_of(experiment: Experiment) -> Trajectory:
-    start = Corner(Simulation(experiment.model, experiment.truth).initial_state(), None)
-    return trajectory_from(experiment.model, experiment.truth, None, start, CpuBackend(), experiment.field)
+    start = Moment(Simulation(experiment.model, experiment.truth).initial_state(), None)
+    kinds = Kinds([SurfaceDistance(experiment.model.body, experiment.field)])
+    return trajectory_from(experiment.model, experiment.truth, None, start, CpuBackend(), kinds)
 
 
 def frame_after(experiment: Experiment, steps: int) -> ObservedFrame:
