@@ -79,7 +79,7 @@ setup(
         "browser": ["selenium>=4.20,<5"],  # tests in a real Chromium
         # tests that open exported bodies in other simulators
         "export-test": [
-            "mujoco>=3.3,<5",
+            "mujoco>=4,<5",
             "usd-core>=24.11,<27",
             "newton>=1.7,<2",
             "newton-usd-schemas>=0.6,<1",

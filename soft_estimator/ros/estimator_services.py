@@ -94,7 +94,8 @@ def save(node: Served) -> tuple[bool, str]:
 def export_body(node: Served) -> tuple[bool, str]:
     """Write the newest estimate as a body for other simulators, in every format, into a new folder in save_to.
 
-    Meshing takes a second or more: the worker does it between two frames, and a failure shows in /diagnostics.
+    Meshing takes a second or more: the worker does it between two frames, and a failure shows in /diagnostics. A call
+    that comes before the last one was begun takes its place.
     """
     worker, window, scene = node.worker, node.window, node.scene
     last = None if window is None else window.last
@@ -107,7 +108,7 @@ def export_body(node: Served) -> tuple[bool, str]:
         for to in FORMATS:
             export(result, to, folder)
 
-    worker.ask(write)
+    worker.ask("export", write)
     return True, f"is being written to {folder}"
 
 
