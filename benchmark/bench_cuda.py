@@ -27,8 +27,7 @@ from soft_estimator.backends.cuda.linear import BatchSolver
 from soft_estimator.physics.fused import FusedBatch, failed
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
-from soft_estimator.studies.bench import copy_bandwidth, iteration_bytes, median_seconds
-from soft_estimator.studies.bench_peer import peer_module
+from soft_estimator.studies.bench import copy_bandwidth, iteration_bytes, median_seconds, peer_module
 
 STEPS = 30
 PARTS = ("start", "cg", "gradient", "growth", "batch", "few")

@@ -15,7 +15,7 @@ from soft_estimator.geometry.body_file import read_body
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3
 from soft_estimator.perception.objects import Why
 from soft_estimator.perception.pictures import COLOURS
-from soft_estimator.recordings.frames import write_frames
+from soft_estimator.recordings.frame_folder import write_frames
 
 
 def run(*words: str) -> int:

@@ -114,7 +114,7 @@ def run_scan(args: argparse.Namespace) -> int:
     """Fuse static frames into a closed body and write it with a preview mesh."""
     from soft_estimator.perception.rest_shape import count_active_cells
     from soft_estimator.perception.scan import fuse_scan
-    from soft_estimator.recordings.frames import read_frames
+    from soft_estimator.recordings.opening import read_frames
 
     try:
         symmetric = args.prior in ("revolution", "half-turn", "mirror")
@@ -125,7 +125,7 @@ def run_scan(args: argparse.Namespace) -> int:
             symmetry=args.prior.replace("-", "_") if symmetric else "revolution",
         )
         frames = list(islice(read_frames(args.frames_path, args.topic, args.fixed_frame), args.frames))
-        body = fuse_scan([f.cloud for f in frames], settings, _finder_settings(args), [f.mask for f in frames])
+        body = fuse_scan([f.usable() for f in frames], settings, _finder_settings(args), [f.mask for f in frames])
         write_body(args.out, body)
     except ValueError as error:
         print(f"soft-estimator: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -150,16 +150,16 @@ def run_inspect(args: argparse.Namespace) -> int:
     """Draw what was kept of a frame and what was removed, and why; earlier frames are followed through."""
     from soft_estimator.perception.objects import NothingFound, ObjectFinder, Why
     from soft_estimator.perception.pictures import draw_frame, write_png
-    from soft_estimator.recordings.frames import read_frames
+    from soft_estimator.recordings.opening import read_frames
 
     try:
         finder, last = ObjectFinder(_finder_settings(args)), None
         for frame in islice(read_frames(args.frames_path, args.topic, args.fixed_frame), args.frame + 1):
-            last = (frame, finder.process(frame.cloud, frame.mask, frame.time_s))
+            last = (frame, finder.process(frame.usable(), frame.mask, frame.time_s))
         if last is None:
             raise ValueError(f"{args.frames_path} has no frame {args.frame}; it is empty")
         frame, result = last
-        write_png(args.out, draw_frame(frame.cloud, result))
+        write_png(args.out, draw_frame(frame.usable(), result))
     except ValueError as error:
         print(f"soft-estimator: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -167,13 +167,13 @@ def run_inspect(args: argparse.Namespace) -> int:
     if args.json:
         plane, found = result.plane, not isinstance(result, NothingFound)
         print(json.dumps({
-            "file": str(args.out), "frame": frame.name, "time_s": frame.time_s, "points": int(frame.cloud.size),
+            "file": str(args.out), "frame": frame.name, "time_s": frame.time_s, "points": int(frame.usable().size),
             "counts": counts, "found": found,
             "notes": [result.reason] if isinstance(result, NothingFound) else list(result.notes),
             "plane": None if plane is None else {"normal": list(map(float, plane.normal)), "offset_m": plane.offset_m},
         }))  # fmt: skip
         return 0 if found else 1
-    print(f"{args.out}: {frame.name} at {frame.time_s:.3f} s, {frame.cloud.size} points")
+    print(f"{args.out}: {frame.name} at {frame.time_s:.3f} s, {frame.usable().size} points")
     for name, count in counts.items():
         print(f"  {name.replace('_', ' '):14s} {count}")
     if result.plane is not None:

@@ -9,7 +9,7 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.episodes import EpisodeWatch
-from soft_estimator.live.setup import build_window, look_from, tell_plane
+from soft_estimator.live.setup import build_window, look_from, start_from_plane
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings, RegisterSettings
@@ -62,7 +62,7 @@ class LivePipeline:
             self.finder.forget()
         self.found = found = self.finder.process(cloud, mask, stamp_s)
         if found.plane is not None and self._window.status == "starting":
-            tell_plane(self._window, found.plane.normal, found.plane.offset_m)
+            start_from_plane(self._window, found.plane.normal, found.plane.offset_m)
         if isinstance(found, NothingFound):
             return self._window.add_nothing(stamp_s, found.reason)
         return self._window.add_frame(stamp_s, found.points_m, found.std_m)

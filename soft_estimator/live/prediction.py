@@ -36,10 +36,10 @@ def predict(
     return displacements(simulation, ahead_s, State(u, v, a, begun))
 
 
-def foretell(
+def score_prediction(
     scene: Scene, fitted: LiveEstimate, frames: Sequence[SeenPoints], start_s: float, backend: Backend
 ) -> dict[str, Any] | None:
-    """How well an estimate foretells later frames without looking at them; None where there are none.
+    """How well an estimate predicts later frames without looking at them; None where there are none.
 
     Args:
         frames: what was seen after the estimate, in the order of the recording. start_s: stamp of the scene's time 0.

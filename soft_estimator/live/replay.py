@@ -17,12 +17,12 @@ from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimat
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
-from soft_estimator.live.prediction import foretell
+from soft_estimator.live.prediction import score_prediction
 from soft_estimator.live.replay_config import ReplayConfig
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.recordings.bag_files import Bag
-from soft_estimator.recordings.bag_frames import CameraFrame, CameraRecording, TrueSurface, open_camera
 from soft_estimator.recordings.ground_truth import TruthRow, parameters_from_rows
+from soft_estimator.recordings.interface import Frame, Recording
+from soft_estimator.recordings.opening import open_recording
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.scene.variables import natural_of, shown_labels, variables_of
 
@@ -97,7 +97,7 @@ class _Run:
     seconds: list[float] = field(default_factory=list)
     stamps: list[float] = field(default_factory=list)
     problems: dict[str, int] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
+    remarks: dict[str, int] = field(default_factory=dict)
     last: LiveEstimate | None = None
     fitted: LiveEstimate | None = None  # the last estimate before the held-out frames
     held_out: list[tuple[float, np.ndarray]] = field(default_factory=list)
@@ -122,8 +122,7 @@ def replay_bag(
     clock = perf_counter()
     if isinstance(backend, str):
         backend = choose_backend(backend, config.scene.solver.precision)
-    with Bag(path) as bag:
-        camera = open_camera(bag, config.topic, config.fixed_frame)
+    with open_recording(path, config.topic, config.fixed_frame) as camera:
         scene = build_scene(config.scene, folder, data)
         truth = _Truth(scene, camera.truth)
         variables = variables_of(scene, config.scene.estimate)  # type: ignore[arg-type]
@@ -133,14 +132,14 @@ def replay_bag(
         run = _Run(ParameterTracks(shown), SurfaceErrors(scene.body.grid.spacing_m), truth, listener)
         pipeline = LivePipeline(scene, config.finder, config.window, backend=backend)
         _read_through(camera, pipeline, run, config.hold_out, progress)
-    _check_any(bag, run)
+    _check_any(path, run)
     size_m = float(np.linalg.norm(np.ptp(scene.body.surface_positions_m(), axis=0)))
     run.tracks.set_truth(truth.values, size_m)
-    held_out = foretell(scene, run.fitted, run.held_out, run.stamps[0], backend) if run.fitted else None
-    notes = [*scene.warnings, *camera.notes, *_told(run.told)]
+    held_out = score_prediction(scene, run.fitted, run.held_out, run.stamps[0], backend) if run.fitted else None
+    notes = [*scene.warnings, *camera.notes, *_shortened(run.remarks)]
     counters = pipeline.window.counters if run.seconds else Counters()
     metrics: dict[str, Any] = {
-        "bag": str(bag.path),
+        "bag": str(path),
         "scene": config.scene.name,
         "backend": backend.name,
         "notes": notes,
@@ -151,32 +150,31 @@ def replay_bag(
     return ReplayResult(Path(path), config, scene, labels, run.rows, truth.values, counters, metrics, notes)
 
 
-def _told(notes: dict[str, int]) -> list[str]:
+def _shortened(notes: dict[str, int]) -> list[str]:
     """What the estimator remarked, shortened."""
     lines = [f"{text} ({count} times)" if count > 1 else text for text, count in notes.items()]
     return lines if len(lines) <= MOST_NOTES else [*lines[:MOST_NOTES], f"and {len(lines) - MOST_NOTES} more remarks"]
 
 
 def _read_through(
-    camera: CameraRecording, pipeline: LivePipeline, run: _Run, hold_out: float, progress: Progress | None
+    camera: Recording, pipeline: LivePipeline, run: _Run, hold_out: float, progress: Progress | None
 ) -> None:
-    learnt = camera.count - round(hold_out * camera.count)
-    for item in camera:
-        if isinstance(item, TrueSurface):
-            run.surfaces.add_truth(item.stamp_s, item.triangles_m)
-            continue
-        _add_frame(item, pipeline, run, learnt)
+    learnt = len(camera) - round(hold_out * len(camera))
+    for frame in camera:
+        _add_frame(frame, pipeline, run, learnt)
+        for surface in frame.surfaces:
+            run.surfaces.add_truth(surface.stamp_s, surface.triangles_m)
         if progress is not None:
-            progress(len(run.stamps), camera.count)
+            progress(len(run.stamps), len(camera))
 
 
-def _add_frame(frame: CameraFrame, pipeline: LivePipeline, run: _Run, learnt: int) -> None:
-    run.stamps.append(frame.stamp_s)
+def _add_frame(frame: Frame, pipeline: LivePipeline, run: _Run, learnt: int) -> None:
+    run.stamps.append(frame.time_s)
     if frame.cloud is None:
         run.problems[frame.problem] = run.problems.get(frame.problem, 0) + 1
         return
     clock = perf_counter()
-    estimate = pipeline.add_cloud(frame.stamp_s, frame.cloud)
+    estimate = pipeline.add_cloud(frame.time_s, frame.cloud, frame.mask)
     run.seconds.append(perf_counter() - clock)
     if estimate is None:
         return
@@ -186,7 +184,7 @@ def _add_frame(frame: CameraFrame, pipeline: LivePipeline, run: _Run, learnt: in
         run.listener.add(estimate)
     run.rows.append(estimate_row(estimate))
     for note in estimate.notes:
-        run.told[note] = run.told.get(note, 0) + 1
+        run.remarks[note] = run.remarks.get(note, 0) + 1
     if estimate.status != "tracking":
         return
     run.surfaces.add_estimate(estimate.stamp_s, pipeline.scene.body.surface_positions_m(estimate.u_m))
@@ -196,11 +194,11 @@ def _add_frame(frame: CameraFrame, pipeline: LivePipeline, run: _Run, learnt: in
         run.held_out.append((estimate.stamp_s, estimate.points_m))
 
 
-def _check_any(bag: Bag, run: _Run) -> None:
+def _check_any(path: Path | str, run: _Run) -> None:
     """An error where not a single message could be used."""
     if run.problems and sum(run.problems.values()) == len(run.stamps):
         reason, count = max(run.problems.items(), key=lambda item: item[1])
-        raise ValueError(f"bag {bag.path}: none of {len(run.stamps)} messages can be used; {count} because {reason}")
+        raise ValueError(f"{path}: none of {len(run.stamps)} messages can be used; {count} because {reason}")
 
 
 def true_values(scene: Scene, variables: Variables, rows: tuple[TruthRow, ...]) -> dict[str, float]:
@@ -212,17 +210,17 @@ def true_values(scene: Scene, variables: Variables, rows: tuple[TruthRow, ...]) 
     return {v.label: float(x) for v, x in zip(variables.variables, values) if v.name in known}
 
 
-def _metrics(camera: CameraRecording, run: _Run, counters: Counters, held_out: dict[str, Any] | None) -> dict[str, Any]:
+def _metrics(camera: Recording, run: _Run, counters: Counters, held_out: dict[str, Any] | None) -> dict[str, Any]:
     start_s = run.stamps[0] if run.stamps else 0.0
     frames: dict[str, Any] = {
-        "in_bag": camera.count,
+        "in_bag": len(camera),
         "unreadable": sum(run.problems.values()),
         "unreadable_reasons": run.problems,
         **counters.as_dict(),
     }
     frames["dropped"] = frames["in_bag"] - counters.frames_used
     return {
-        "topic": camera.topic.name,
+        "topic": camera.source,
         "duration_s": (max(run.stamps) - start_s) if run.stamps else 0.0,
         "estimates": len(run.rows),
         "status": "none" if run.last is None else run.last.status,

@@ -68,8 +68,8 @@ def look_from(
         window.locate = locator(scene, sensor, register_settings)
 
 
-def tell_plane(window: SlidingWindow, normal: np.ndarray, offset_m: float) -> None:
-    """Let a window know the support plane that a camera sees, n·x + d = 0."""
+def start_from_plane(window: SlidingWindow, normal: np.ndarray, offset_m: float) -> None:
+    """Take the support plane that a camera sees, n·x + d = 0, as the prior of the contact plane."""
     c = window.config
     window.know_plane(normal, offset_m, c.plane_std_rad, c.plane_std_m)
 

@@ -1,18 +1,21 @@
-"""Frames of a depth camera, and the ground truth beside them, out of a recording."""
+"""Frames of a depth camera, and the ground truth beside them, out of a ROS 2 bag (MCAP or SQLite). No ROS."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
-from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.cloud import Cloud, cloud_from_depth, cloud_from_points
 from soft_estimator.recordings.bag_files import Bag, BagMessage, Topic, list_topics
-from soft_estimator.recordings.bags import cloud_of, info_topic_of, time_of
 from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC, TruthRow
-from soft_estimator.recordings.messages import CLOUD, IMAGE, INFO, TREE
+from soft_estimator.recordings.interface import Frame, TrueSurface
+from soft_estimator.recordings.messages import CLOUD, IMAGE, INFO, TREE, depth_of, lens_of, points_of, seconds_of
 from soft_estimator.recordings.transforms import TransformTree
 
 _TRUTH, _MARKER = "diagnostic_msgs/msg/DiagnosticArray", "visualization_msgs/msg/Marker"
@@ -21,89 +24,117 @@ _TRIANGLE_LIST = 11
 USUAL_TOPIC = "/camera/points"
 
 
-@dataclass(frozen=True, eq=False)
-class CameraFrame:
-    """A message of the camera: its stamp [s], the cloud in the fixed frame, or why there is none."""
+class BagRecording:
+    """One camera's part of a bag, as a `Recording`; use it in a `with` block.
 
-    stamp_s: float
-    cloud: Cloud | None
-    problem: str = ""
+    Frames come in the order of the recording. Asking for an earlier one than the last reads the bag anew.
 
-
-@dataclass(frozen=True, eq=False)
-class TrueSurface:
-    """The true surface at a stamp [s]: corners of its triangles (F, 3, 3) [m]."""
-
-    stamp_s: float
-    triangles_m: np.ndarray
-
-
-@dataclass
-class CameraRecording:
-    """One camera's part of a bag.
-
-    Attributes:
-        topic: the camera's clouds or depth images. count: how many. fixed_frame: frame the clouds come in.
-        truth: true numbers, empty where the bag has none. notes: what a reader should know, in plain words.
+    Args:
+        path: the bag's folder, or one of its storage files.
+        topic: a PointCloud2 or depth image topic; needed only where the usual one is not there and several are.
+        fixed_frame: frame to give points in, at each message's stamp; the root of the transforms above the sensor's
+            frame if left out, which is the sensor's frame itself if the bag has none.
     """
 
-    bag: Bag
-    topic: Topic
-    fixed_frame: str
-    truth: tuple[TruthRow, ...] = ()
-    notes: list[str] = field(default_factory=list)
-    _tree: Any = None
-    _info: Any = None
-    _mesh: Topic | None = None
+    def __init__(self, path: Path | str, topic: str | None = None, fixed_frame: str | None = None) -> None:
+        self.bag, self._wanted, self.fixed_frame = Bag(path), topic, fixed_frame
+        self.truth: tuple[TruthRow, ...] = ()
+        self.notes: list[str] = []
+        self._tree = TransformTree()
+        self._lenses: list[tuple[int, Any]] = []  # descriptions of the camera with their stamps [ns]
+        self._next = 0
 
-    @property
-    def count(self) -> int:
+    def __enter__(self) -> BagRecording:
+        self.bag.__enter__()
+        try:
+            self._read_ahead()
+        except BaseException:
+            self.bag.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bag.__exit__(kind, error, trace)
+
+    def _read_ahead(self) -> None:
+        """Choose the topic; read all transforms, the camera's descriptions and the true numbers.
+
+        Before the clouds: a transform between two stamps needs the later one, and a latched description may have been
+        recorded after the first image.
+        """
+        bag, topics = self.bag, self.bag.topics
+        self.topic, others = choose_topic(bag, topics, self._wanted)
+        self.source = self.topic.name
+        if others:
+            self.notes.append(f"took {self.source}; there is also {', '.join(others)}: choose with --topic")
+        kinds = {t.name: t.kind for t in topics if t.count}
+        info = info_topic_of(bag.path, self.source, kinds) if self.topic.kind == IMAGE else None
+        truth = next((t.name for t in topics if t.kind == _TRUTH and _ends(t.name, TRUTH_TOPIC)), None)
+        self._mesh = next((t.name for t in topics if t.kind == _MARKER and _ends(t.name, TRUTH_MESH_TOPIC)), None)
+        for item in bag.messages({t.name for t in topics if t.kind == TREE} | {n for n in (info, truth) if n}):
+            if item.kind == TREE:
+                self._tree.add(bag.decode(item), static=item.topic.endswith("tf_static"))
+            elif item.kind == INFO:
+                self._lenses.append((item.stamp_ns, bag.decode(item)))
+            elif not self.truth:
+                self.truth = _truth_rows(bag.decode(item))
+        if not self._tree.parents and self.fixed_frame is not None:
+            self.notes.append(f"the bag has no transforms: the camera's own frame is taken for {self.fixed_frame}")
+        self._messages = self._grouped()
+
+    def __len__(self) -> int:
         return self.topic.count
 
-    def __iter__(self) -> Iterator[CameraFrame | TrueSurface]:
-        """Frames and true surfaces in the order of the recording."""
-        names = {self.topic.name} | ({self._mesh.name} if self._mesh else set())
-        for item in self.bag.messages(names):
-            if item.topic == self.topic.name:
-                yield self._frame(item)
-            elif (surface := _surface(self.bag, item)) is not None:
-                yield surface
+    def __iter__(self) -> Iterator[Frame]:
+        """All that can be read: a damaged bag may hold fewer than it says."""
+        return (self._frame(number, *found) for number, found in enumerate(self._grouped()))
 
-    def _frame(self, item: BagMessage) -> CameraFrame:
-        stamp_s = 1e-9 * item.stamp_ns
+    def __getitem__(self, index: int) -> Frame:
+        if not 0 <= index < len(self):
+            raise IndexError(f"bag {self.bag.path} has {len(self)} frames on {self.source}; there is no frame {index}")
+        if index < self._next:
+            self._messages, self._next = self._grouped(), 0
+        for found in self._messages:
+            self._next += 1
+            if self._next > index:
+                return self._frame(index, *found)
+        raise IndexError(
+            f"bag {self.bag.path} has {len(self)} messages on {self.source}, but {self._next} could be read; record it "
+            "again"
+        )
+
+    def _grouped(self) -> Iterator[tuple[BagMessage, list[BagMessage]]]:
+        """The camera's messages, each with the true surfaces that were recorded up to the next one."""
+        at: BagMessage | None = None
+        meshes: list[BagMessage] = []
+        for item in self.bag.messages({self.source, self._mesh} - {None}):  # type: ignore[arg-type]
+            if item.topic != self.source:
+                meshes.append(item)
+                continue
+            if at is not None:
+                yield at, meshes
+                meshes = []
+            at = item
+        if at is not None:
+            yield at, meshes
+
+    def _frame(self, number: int, item: BagMessage, meshes: list[BagMessage]) -> Frame:
+        name, stamp_s = f"message {number}", 1e-9 * item.stamp_ns
+        surfaces = tuple(found for mesh in meshes if (found := _surface(self.bag, mesh)) is not None)
         try:
             message = self.bag.decode(item)
-            stamp_s = time_of(message, item.stamp_ns)
-            pose = self._tree.pose(message.header.frame_id, self.fixed_frame, stamp_s) if self._tree.parents else None
-            cloud = cloud_of(message, item.kind, self._info, pose)
+            stamp_s, own = time_of(message, item.stamp_ns), str(message.header.frame_id)
+            pose = None
+            if self._tree.parents:
+                pose = self._tree.pose(own, self.fixed_frame or self._tree.root(own), stamp_s)
+            cloud = cloud_of(message, item.kind, _lens_at(self._lenses, item.stamp_ns), pose)
         except ValueError as error:
-            return CameraFrame(stamp_s, None, " ".join(str(error).split()))
-        return CameraFrame(stamp_s, cloud, "" if cloud is not None else "it came without a CameraInfo")
-
-
-def open_camera(bag: Bag, topic: str | None = None, fixed_frame: str = "world") -> CameraRecording:
-    """The camera's part of an open bag: its topic chosen, transforms, lens and ground truth read."""
-    topics = bag.topics
-    chosen, others = choose_topic(bag, topics, topic)
-    made = CameraRecording(bag, chosen, fixed_frame, _tree=TransformTree())
-    if others:
-        made.notes.append(f"took {chosen.name}; there is also {', '.join(others)}: choose with --topic")
-    kinds = {t.name: t.kind for t in topics if t.count}
-    info = info_topic_of(bag.path, chosen.name, kinds) if chosen.kind == IMAGE else None
-    truth = next((t for t in topics if t.kind == _TRUTH and _ends(t.name, TRUTH_TOPIC)), None)
-    made._mesh = next((t for t in topics if t.kind == _MARKER and _ends(t.name, TRUTH_MESH_TOPIC)), None)
-    first = {t.name for t in topics if t.kind == TREE} | {name for name in (info, truth and truth.name) if name}
-    # Read ahead: a latched transform or lens may have been recorded later than the first image.
-    for item in bag.messages(first):
-        if item.kind == TREE:
-            made._tree.add(bag.decode(item), static=item.topic.endswith("tf_static"))
-        elif item.kind == INFO:
-            made._info = bag.decode(item) if made._info is None else made._info
-        elif not made.truth:
-            made.truth = _truth_rows(bag.decode(item))
-    if not made._tree.parents:
-        made.notes.append(f"the bag has no transforms: the camera's own frame is taken for {fixed_frame}")
-    return made
+            return Frame(stamp_s, name, None, " ".join(str(error).split()), "unreadable", surfaces=surfaces)
+        if cloud is None:
+            return Frame(stamp_s, name, None, "it came without a CameraInfo", "without a CameraInfo", surfaces=surfaces)
+        return Frame(stamp_s, name, cloud, frame_id=own.lstrip("/"), surfaces=surfaces)
 
 
 def choose_topic(bag: Bag, topics: Sequence[Topic], wanted: str | None) -> tuple[Topic, list[str]]:
@@ -116,7 +147,7 @@ def choose_topic(bag: Bag, topics: Sequence[Topic], wanted: str | None) -> tuple
         if named is None or named.kind not in (CLOUD, IMAGE) or not named.count:
             why = "no such topic" if named is None else "no messages" if not named.count else f"a {named.kind}"
             raise ValueError(
-                f"bag {bag.path} cannot be replayed from --topic {wanted} ({why}); name a PointCloud2 or depth Image: "
+                f"bag {bag.path} cannot be read from --topic {wanted} ({why}); name a PointCloud2 or depth Image: "
                 f"{listed}"
             )
         return named, []
@@ -130,6 +161,40 @@ def choose_topic(bag: Bag, topics: Sequence[Topic], wanted: str | None) -> tuple
         names = ", ".join(t.name for t in usable)
         raise ValueError(f"bag {bag.path} has several usable topics, {names}; name one with --topic")
     return usual[0], [t.name for t in usable if t is not usual[0]]
+
+
+def info_topic_of(path: Path, topic: str, types: dict[str, str]) -> str:
+    """The CameraInfo topic beside an image topic, as image_transport places it."""
+    wanted = topic.rsplit("/", 1)[0] + "/camera_info"
+    infos = [name for name, kind in types.items() if kind == INFO]
+    if wanted in infos or len(infos) == 1:
+        return wanted if wanted in infos else infos[0]
+    raise ValueError(f"bag {path} has no {wanted} for {topic}; record the camera's CameraInfo, too")
+
+
+def time_of(message: Any, stamp_ns: int) -> float:
+    """A message's stamp [s], or when it was recorded [ns] if it has none."""
+    stamp = message.header.stamp
+    return seconds_of(stamp) if stamp.sec or stamp.nanosec else 1e-9 * stamp_ns
+
+
+def cloud_of(message: Any, kind: str, info: Any, pose: np.ndarray | None) -> Cloud | None:
+    """The cloud of a PointCloud2 or a depth image; None for an image while its camera's description is missing.
+
+    Args:
+        kind: the message's type. info: CameraInfo, for images. pose: sensor to fixed frame, (4, 4).
+    """
+    if kind == CLOUD:
+        return cloud_from_points(points_of(message), pose)
+    if info is None:
+        return None
+    return cloud_from_depth(depth_of(message), lens_of(info), pose)
+
+
+def _lens_at(lenses: list[tuple[int, Any]], stamp_ns: int) -> Any:
+    """The newest description of the camera up to a stamp, or the first one."""
+    known = [info for at_ns, info in lenses if at_ns <= stamp_ns]
+    return known[-1] if known else lenses[0][1] if lenses else None
 
 
 def _ends(name: str, wanted: str) -> bool:
@@ -156,3 +221,28 @@ def _surface(bag: Bag, item: BagMessage) -> TrueSurface | None:
         return None
     points = np.array([(p.x, p.y, p.z) for p in message.points])
     return TrueSurface(time_of(message, item.stamp_ns), points[: len(points) // 3 * 3].reshape(-1, 3, 3))
+
+
+@dataclass(frozen=True)
+class BagCamera:
+    """What nodes have to be told to take a bag's clouds: topic, points or depth, the sensor's frame and
+    its pose, x, y, z [m] with a quaternion."""
+
+    topic: str
+    input: str
+    frame: str
+    pose: tuple[float, ...]
+
+
+def bag_camera(path: Path | str, topic: str | None, fixed_frame: str) -> BagCamera:
+    """The camera of a bag by its first usable message, for playing it where tf2 is not installed."""
+    with BagRecording(path, topic, fixed_frame) as recording:
+        problem = "it is empty"
+        for frame in recording:
+            if frame.cloud is not None:
+                turn = Rotation.from_matrix(frame.cloud.rotation).as_quat()
+                kind = "points" if recording.topic.kind == CLOUD else "depth"
+                pose = (*frame.cloud.sensor_m.tolist(), *turn.tolist())
+                return BagCamera(recording.source, kind, frame.frame_id, pose)
+            problem = frame.problem
+    raise ValueError(f"bag {path} has no usable message on {recording.source}: {problem}")

@@ -1,7 +1,7 @@
-"""Recorded frames for an estimate: a folder with `stamps.csv` (file name, seconds) beside .npy, .ply or .pcd files.
+"""Recorded frames for an estimate: a folder (see frame_folder.py) as points with their noise.
 
-Points are in metres in the world frame, seconds count from the scene's time 0. Whatever cannot be used, a frame or
-single points, is set aside and counted, with the reason.
+Seconds count from the scene's time 0, and points are in its frame, by a pose where the folder gives one. Whatever
+cannot be used, a frame or single points, is set aside and counted, with the reason.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
-from soft_estimator.recordings.point_files import read_point_file
-from soft_estimator.recordings.tables import file_inside, read_table
-
-STAMPS = "stamps.csv"
+from soft_estimator.recordings.frame_folder import STAMPS, FrameFolder
+from soft_estimator.recordings.interface import Frame
+from soft_estimator.recordings.point_files import PointFile
 
 # Deviation (n,) [m] and curvature share (n,) of points (n, 3) [m] whose file does not say.
 NoiseOf = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -72,16 +71,15 @@ def read_frames(folder: Path | str, noise_of: NoiseOf, duration_s: float = np.in
         budget: most points kept of a frame, drawn at random with the seed; all by default.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"--frames {folder} is not a folder; give the one that holds {STAMPS}")
+    recording = FrameFolder(folder, in_file_order=True)
     pile, rng = _Pile(), np.random.default_rng(seed)
-    rows = _in_order(_read_stamps(folder), pile)
-    for name, time_s in rows:
-        file = file_inside(folder, name)
-        if file is None:
-            reason = "outside the folder"
-        else:
-            reason = _reason_by_time(time_s, duration_s) or _add(file, name, time_s, noise_of, budget, rng, pile)
+    for index in _in_order(recording, pile):
+        row = recording.rows[index]
+        reason = _reason_by_time(row.time_s, duration_s) or _add(recording[index], noise_of, budget, rng, pile)
         if reason:
-            pile.aside.append(SetAside(name, time_s, reason))
+            pile.aside.append(SetAside(row.name, row.time_s, reason))
     made = FrameSet(tuple(pile.frames), tuple(pile.names), tuple(pile.aside), pile.nan_points)
     check_any_left(made, folder)
     return made
@@ -98,40 +96,16 @@ def check_any_left(made: FrameSet, folder: Path | str) -> None:
     raise ValueError(f"{folder} has no usable frame ({listed}); look at these files")
 
 
-def _read_stamps(folder: Path) -> list[tuple[str, float]]:
-    """(name, seconds) of each line; a stamp that is no number becomes NaN. The first line may be a header."""
-    stamps = folder / STAMPS
-    if not folder.is_dir():
-        raise ValueError(f"--frames {folder} is not a folder; give the one that holds {STAMPS}")
-    if not stamps.is_file():
-        raise ValueError(f"{folder} has no {STAMPS}; write one with a line for each frame: file name, seconds")
-    rows = []
-    for k, (_, line) in enumerate(read_table(stamps)):
-        value = _number(line[1]) if len(line) > 1 else np.nan
-        name = line[0].strip()
-        file = file_inside(folder, name)
-        if k == 0 and np.isnan(value) and not (file is not None and file.is_file()):
-            continue
-        rows.append((name, value))
-    if not rows:
-        raise ValueError(f"{stamps} names no frames; give a line for each: file name, seconds")
-    return rows
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return np.nan
-
-
-def _in_order(rows: list[tuple[str, float]], pile: _Pile) -> list[tuple[str, float]]:
-    """The most rows whose stamps rise; the others are set aside, so that one wild stamp costs one frame."""
-    good = [row for row in rows if np.isfinite(row[1])]
-    pile.aside += [SetAside(name, None, "without a stamp") for name, time_s in rows if not np.isfinite(time_s)]
-    kept = rising([time_s for _, time_s in good])
-    pile.aside += [SetAside(*row, "stamped out of order") for i, row in enumerate(good) if i not in kept]
-    return [row for i, row in enumerate(good) if i in kept]
+def _in_order(recording: FrameFolder, pile: _Pile) -> list[int]:
+    """The most frames whose stamps rise; the others are set aside, so that one wild stamp costs one frame."""
+    rows = recording.rows
+    stamped = [index for index, row in enumerate(rows) if np.isfinite(row.time_s)]
+    pile.aside += [SetAside(row.name, None, "without a stamp") for row in rows if not np.isfinite(row.time_s)]
+    kept = rising([rows[index].time_s for index in stamped])
+    for place, index in enumerate(stamped):
+        if place not in kept:
+            pile.aside.append(SetAside(rows[index].name, rows[index].time_s, "stamped out of order"))
+    return [index for place, index in enumerate(stamped) if place in kept]
 
 
 def rising(values: Sequence[float]) -> set[int]:
@@ -157,31 +131,23 @@ def _reason_by_time(time_s: float, duration_s: float) -> str:
     return f"after the watched {duration_s:g} s" if time_s > duration_s * (1 + 1e-9) else ""
 
 
-def _add(
-    path: Path,
-    name: str,
-    time_s: float,
-    noise_of: NoiseOf,
-    budget: int | None,
-    rng: np.random.Generator,
-    pile: _Pile,
-) -> str:
+def _add(frame: Frame, noise_of: NoiseOf, budget: int | None, rng: np.random.Generator, pile: _Pile) -> str:
     """Put a frame on the pile, or say why not."""
-    if not path.is_file():
-        return "missing from the folder"
-    try:
-        content = read_point_file(path)
-    except (ValueError, OSError):
-        return "unreadable"
+    if frame.cloud is None:
+        return frame.reason
+    content = frame.content or PointFile(frame.cloud.points_m)
     points = content.points_m.reshape(-1, 3)
     if len(points) == 0:
         return "without points"
     finite = np.isfinite(points).all(axis=1)
     if not finite.any():
         return "with nothing but NaN"
+    wanted = finite if frame.mask is None else finite & frame.mask.ravel()
+    if not wanted.any():
+        return "with every point masked"
     std = np.full(len(points), np.nan) if content.std_m is None else np.array(content.std_m)
     share = np.full(len(points), RAY_CURVATURE_SHARE) if content.more is None else content.more[:, 0]
-    keep = np.nonzero(finite)[0]
+    keep = np.nonzero(wanted)[0]
     if budget is not None and len(keep) > budget:
         keep = np.sort(rng.choice(keep, budget, replace=False))
     points, std, share = points[keep], std[keep], share[keep]
@@ -192,8 +158,8 @@ def _add(
         along = None  # a noise that is only guessed has no known direction
     if along is not None and not np.isfinite(along).all():
         along = None
-    pile.frames.append(ObservedFrame(float(time_s), np.ascontiguousarray(points), std, share, along))
-    pile.names.append(name)
+    pile.frames.append(ObservedFrame(float(frame.time_s), np.ascontiguousarray(points), std, share, along))
+    pile.names.append(frame.name)
     pile.nan_points += int(np.count_nonzero(~finite))
     return ""
 

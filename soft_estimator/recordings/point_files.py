@@ -54,7 +54,11 @@ def read_point_file(path: str | Path) -> PointFile:
 
 
 def _read_npy(path: Path) -> PointFile:
-    array = read_npy(path, MOST_FILE_BYTES)
+    return points_from_array(read_npy(path, MOST_FILE_BYTES), path)
+
+
+def points_from_array(array: np.ndarray, path: Path) -> PointFile:
+    """The points of the array of a .npy file."""
     if array.size == 0:
         return PointFile(np.zeros((0, 3)))
     numbers = array.astype(np.float64)
@@ -173,13 +177,12 @@ def _columns(fields: dict[str, list[str]], body: bytes) -> dict[str, np.ndarray]
     return {name: rows[f"{i} {name}"][:, 0] for i, name in enumerate(names)}
 
 
-def read_points(path: str | Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Points (n, 3) or, for an organised PCD, (h, w, 3) [m], and colours (n, 3) uint8 if a PLY holds them."""
+def read_any_point_file(path: Path) -> PointFile:
+    """As `read_point_file`, and compressed PCD through Open3D, where it is installed."""
     try:
-        content = read_point_file(path)
+        return read_point_file(path)
     except CompressedPcd:
-        return _through_open3d(Path(path)), None
-    return content.points_m, content.colours
+        return PointFile(_through_open3d(path))
 
 
 def _through_open3d(path: Path) -> np.ndarray:

@@ -10,7 +10,7 @@ from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.time import Time as RclTime
 
-from soft_estimator.recordings.frames import pose_matrix
+from soft_estimator.recordings.frame_folder import pose_matrix
 from soft_estimator.ros.settings import FrameSettings
 
 _WAIT_S = 0.1  # a transform may come a little after the cloud it belongs to

@@ -219,9 +219,9 @@ def _of_bag(options: GraphOptions, preset: Preset) -> GraphOptions:
     given = (options.points_topic, options.depth_topic, options.sensor_pose)
     if any(given) or preset.sensor_frame or importlib.util.find_spec("tf2_ros") is not None:
         return options
-    from soft_estimator.ros.bag_camera import bag_camera
+    from soft_estimator.recordings.bag_frames import bag_camera
 
-    found = bag_camera(options.bag, "", options.fixed_frame)
+    found = bag_camera(options.bag, None, options.fixed_frame)
     topic = {"points": "points_topic", "depth": "depth_topic"}[found.input]
     made = {"input": found.input, topic: found.topic, "sensor_frame": found.frame, "sensor_pose": found.pose}
     if found.input == "depth" and not options.info_topic:

@@ -7,9 +7,12 @@ the method must move once: each matrix once an iteration, each vector once each 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from time import perf_counter
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,13 +24,14 @@ from soft_estimator.estimation.variables import make_variables
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.fused import FusedBatch, can_fuse
 from soft_estimator.physics.model import Model, State
+from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
-from soft_estimator.studies.bench_peer import time_peer
 from soft_estimator.studies.bench_scenes import SCENES, STEP_S, Scene, model_of
 
 Progress = Callable[[str, int, int], None]
 PARTS = ("iteration", "step", "gradient", "cost")
 FRAME_POINTS = 1000
+_JAX_PEER = Path(__file__).resolve().parents[2] / "benchmark" / "jax_peer.py"  # in a source checkout
 _COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
 
 
@@ -224,3 +228,40 @@ def run_bench(
         "step_s": STEP_S,
         "rows": [asdict(row) for row in rows],
     }
+
+
+def peer_module() -> ModuleType | None:
+    """The same step and gradient in JAX (benchmark/jax_peer.py), None where it or JAX is missing."""
+    if not _JAX_PEER.exists() or importlib.util.find_spec("jax") is None:
+        return None
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_default_matmul_precision", "highest")
+    spec = importlib.util.spec_from_file_location("jax_peer", _JAX_PEER)
+    if spec is None or spec.loader is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def time_peer(
+    model: Model, parameters: Parameters, simulation: Simulation, steps: int, repeats: int = 3
+) -> float | None:
+    """Milliseconds of one gradient of ½ Σ |u|² in JAX, compiled before; None where there is no peer."""
+    module = peer_module()
+    if module is None:
+        return None
+    import jax
+
+    peer, material = module.Peer(model), module.material_of(parameters, np.dtype(model.dtype))
+    first = simulation.initial_state()
+    state = tuple(jax.numpy.asarray(simulation.backend.to_host(x)) for x in (first.u, first.v, first.a))
+    times = []
+    for k in range(repeats + 1):
+        start = perf_counter()
+        jax.block_until_ready(peer.gradient(material, state, steps))
+        if k:
+            times.append(perf_counter() - start)
+    return 1e3 * float(np.median(times))

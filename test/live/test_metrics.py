@@ -22,7 +22,7 @@ from soft_estimator.live.metrics import (
     error_scale,
     latency_summary,
 )
-from soft_estimator.live.prediction import foretell, predict
+from soft_estimator.live.prediction import predict, score_prediction
 from soft_estimator.live.replay import estimate_header, estimate_row, true_values
 from soft_estimator.physics.model import State
 from soft_estimator.physics.step import Simulation
@@ -185,7 +185,7 @@ def test_prediction_goes_on_where_the_estimate_stands(scene: Scene) -> None:
     np.testing.assert_allclose(u[3], states[12].u, atol=1e-12)
 
 
-def test_foretelling_measures_points_against_the_motion_to_come(scene: Scene) -> None:
+def test_a_prediction_is_scored_against_the_points_to_come(scene: Scene) -> None:
     """Points on the true surface moved out by 2 mm along the field's gradient lie 2 mm off, whenever they were seen."""
     backend = choose_backend("cpu")
     simulation = Simulation(scene.model, scene.parameters, backend)
@@ -198,9 +198,9 @@ def test_foretelling_measures_points_against_the_motion_to_come(scene: Scene) ->
         points = onto_surface(scene.body, around, u, scene.body.surface_positions_m(u))
         normal = point_residuals(scene.body, around, ObservedFrame.of(0.0, points, 0.0), u).parts[0][1]
         frames.append((5.0 + 0.005 * k, points + 0.002 * normal / np.linalg.norm(normal, axis=1)[:, None]))
-    made = foretell(scene, estimate_at(scene, 5.0, states[0]), frames, 5.0, backend)
+    made = score_prediction(scene, estimate_at(scene, 5.0, states[0]), frames, 5.0, backend)
     assert made["frames"] == 3 and made["horizon_s"] == pytest.approx(0.03) and made["failed"] == ""
     # φ is a distance to first order only: 2 mm off a trilinear field of 14 mm cells it errs by a few percent
     assert made["rms_m"] == pytest.approx(0.002, rel=0.06)
     assert made["rms_voxels"] == pytest.approx(made["rms_m"] / 0.014)
-    assert foretell(scene, estimate_at(scene, 9.0), frames, 5.0, backend) is None
+    assert score_prediction(scene, estimate_at(scene, 9.0), frames, 5.0, backend) is None

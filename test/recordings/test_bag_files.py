@@ -12,15 +12,16 @@ import pytest
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader
 
 from soft_estimator.recordings.bag_files import Bag, storage_files
-from soft_estimator.recordings.bag_frames import CameraFrame, TrueSurface, open_camera
+from soft_estimator.recordings.bag_frames import BagRecording
 from soft_estimator.recordings.bag_writing import BagWriter
+from soft_estimator.recordings.interface import Frame
 
 GRID = np.arange(24.0).reshape(2, 4, 3) + 1.0
 
 
-def frames_of(path: Path, **how: Any) -> list[CameraFrame]:
-    with Bag(path) as bag:
-        return [item for item in open_camera(bag, **how) if isinstance(item, CameraFrame)]
+def frames_of(path: Path, fixed_frame: str = "world", **how: Any) -> list[Frame]:
+    with BagRecording(path, fixed_frame=fixed_frame, **how) as recording:
+        return list(recording)
 
 
 def small_bag(path: Path, stamps_ns: list[int], storage: str = "mcap", compression: Any = None) -> Path:
@@ -34,13 +35,11 @@ def small_bag(path: Path, stamps_ns: list[int], storage: str = "mcap", compressi
 
 
 def test_frames_come_in_the_fixed_frame_with_true_surfaces_beside_them(short_bag: Path) -> None:
-    with Bag(short_bag) as bag:
-        camera = open_camera(bag)
-        items = list(camera)
-    frames = [item for item in items if isinstance(item, CameraFrame)]
-    surfaces = [item for item in items if isinstance(item, TrueSurface)]
-    assert camera.count == 4 and camera.topic.name == "/camera/points" and not camera.notes
-    assert [f.stamp_s for f in frames] == [s.stamp_s for s in surfaces] == [1.0, 1.015, 1.03, 1.045]
+    with BagRecording(short_bag, fixed_frame="world") as camera:
+        frames = list(camera)
+    surfaces = [surface for frame in frames for surface in frame.surfaces]
+    assert len(camera) == 4 and camera.topic.name == "/camera/points" and not camera.notes
+    assert [f.time_s for f in frames] == [s.stamp_s for s in surfaces] == [1.0, 1.015, 1.03, 1.045]
     np.testing.assert_allclose(frames[0].cloud.sensor_m, [0.45, 0.25, 0], atol=1e-12)
     assert surfaces[0].triangles_m.shape[1:] == (3, 3)
 
@@ -79,7 +78,7 @@ def test_split_files_are_joined_in_order_of_time(tmp_path: Path) -> None:
         shutil.copy(storage_files(made)[0], folder / f"{name}.mcap")
     assert [file.stem for file in storage_files(folder)] == ["split_2", "split_10"]
     frames = frames_of(folder)
-    assert [f.stamp_s for f in frames] == [10, 20, 30, 40, 50, 60]
+    assert [f.time_s for f in frames] == [10, 20, 30, 40, 50, 60]
     np.testing.assert_array_equal(frames[1].cloud.points_m, 20 * GRID)
     with Bag(folder) as bag:
         assert [(t.name, t.count) for t in bag.topics] == [("/camera/points", 6)]
@@ -115,7 +114,7 @@ def test_what_humble_records_is_read(short_bag: Path, tmp_path: Path) -> None:
         base.commit()
         base.close()
     here, there = frames_of(tmp_path), frames_of(short_bag)
-    assert [frame.stamp_s for frame in here] == [frame.stamp_s for frame in there]
+    assert [frame.time_s for frame in here] == [frame.time_s for frame in there]
     for a, b in zip(here, there, strict=True):
         np.testing.assert_array_equal(a.cloud.points_m, b.cloud.points_m)
 
@@ -175,8 +174,8 @@ def test_a_bag_without_usable_topics_says_what_it_has(tmp_path: Path) -> None:
         for k in range(3):
             writer.write("/chatter", k + 1, writer.make("std_msgs/msg/String", data="hello"))
         writer.depth_image("/camera/colour", 5, "camera", np.ones((2, 2)))
-    with Bag(tmp_path / "odd") as bag, pytest.raises(ValueError, match="no usable topic") as error:
-        open_camera(bag)
+    with pytest.raises(ValueError, match="no usable topic") as error, BagRecording(tmp_path / "odd"):
+        pass
     assert "/chatter (std_msgs/msg/String, 3 messages)" in str(error.value)
     assert "/camera/colour (sensor_msgs/msg/Image, 1 messages)" in str(error.value)
 
@@ -185,18 +184,21 @@ def test_topics_asked_for_and_chosen(tmp_path: Path) -> None:
     with BagWriter(tmp_path / "two") as writer:
         for name in ("/left/points", "/right/points"):
             writer.cloud(name, 10**9, "camera", GRID)
-    with Bag(tmp_path / "two") as bag:
-        with pytest.raises(ValueError, match="several usable topics, /left/points, /right/points; name one"):
-            open_camera(bag)
-        assert open_camera(bag, "left/points").topic.name == "/left/points"
-        with pytest.raises(ValueError, match=r"--topic /nowhere \(no such topic\).*/left/points \(sensor_msgs"):
-            open_camera(bag, "/nowhere")
+    two = tmp_path / "two"
+    several = "several usable topics, /left/points, /right/points; name one"
+    with pytest.raises(ValueError, match=several), BagRecording(two):
+        pass
+    with BagRecording(two, "left/points") as recording:
+        assert recording.source == "/left/points"
+    unknown = r"--topic /nowhere \(no such topic\).*/left/points \(sensor_msgs"
+    with pytest.raises(ValueError, match=unknown), BagRecording(two, "/nowhere"):
+        pass
     with BagWriter(tmp_path / "three") as writer:
         for name in ("/camera/points", "/other/points", "/tf_wrong"):
             writer.cloud(name, 10**9, "camera", GRID)
-    with Bag(tmp_path / "three") as bag:
-        camera = open_camera(bag)
-    assert camera.topic.name == "/camera/points" and "/other/points" in camera.notes[0]
+    with BagRecording(tmp_path / "three") as camera:
+        pass
+    assert camera.source == "/camera/points" and "/other/points" in camera.notes[0]
 
 
 def test_a_bad_message_costs_one_frame(tmp_path: Path) -> None:
@@ -221,8 +223,7 @@ def test_a_frame_without_transform_is_told(short_bag: Path) -> None:
 
 def test_without_transforms_the_camera_is_the_world(tmp_path: Path) -> None:
     path = small_bag(tmp_path / "bare", [10**9])
-    with Bag(path) as bag:
-        camera = open_camera(bag)
-        (frame,) = list(camera)
+    with BagRecording(path, fixed_frame="world") as camera:
+        (frame,) = camera
     np.testing.assert_array_equal(frame.cloud.points_m, GRID)
     assert "no transforms" in camera.notes[0]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from soft_estimator.recordings.bag_files import Bag
-from soft_estimator.recordings.bag_frames import CameraFrame, open_camera
+from soft_estimator.recordings.bag_frames import BagRecording
 from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.recordings.cut_off import RecordingCutOff, finish_mcap
 
@@ -48,12 +48,12 @@ def test_the_bag_up_to_there_is_read(tmp_path: Path, storage: str) -> None:
     error = record_until_full(path, storage, size)
     file = path / f"bag.{'mcap' if storage == 'mcap' else 'db3'}"
     assert str(error).startswith(f"{file} could not be written any further (") and "\n" not in str(error)
-    with Bag(path) as bag:
-        frames = [item for item in open_camera(bag) if isinstance(item, CameraFrame)]
+    with BagRecording(path) as recording:
+        frames = list(recording)
     fitting = size / POINTS.nbytes
     assert fitting - (5 if storage == "mcap" else 40) <= len(frames) <= fitting
     for k, frame in enumerate(frames, 1):
-        assert frame.stamp_s == k and frame.cloud is not None
+        assert frame.time_s == k and frame.cloud is not None
         np.testing.assert_array_equal(frame.cloud.points_m, (POINTS * k).astype(np.float64))
 
 

@@ -23,8 +23,8 @@ from soft_estimator.geometry.mesh_file import load_mesh
 from soft_estimator.geometry.sdf_file import read_sdf, write_sdf
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.perception.cloud import MOST_POINTS, Intrinsics, cloud_from_points
-from soft_estimator.recordings.frames import read_frames
 from soft_estimator.recordings.observed_frames import read_frames as read_observed
+from soft_estimator.recordings.opening import read_frames
 from soft_estimator.recordings.point_files import read_point_file
 from soft_estimator.recordings.tables import file_inside
 

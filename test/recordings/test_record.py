@@ -20,8 +20,8 @@ from soft_estimator.camera.scene_cameras import scene_cameras, scene_lasting
 from soft_estimator.cli import main
 from soft_estimator.live.metrics import distance_to_triangles
 from soft_estimator.recordings.bag_files import Bag, storage_files
-from soft_estimator.recordings.bag_frames import open_camera
-from soft_estimator.recordings.frames import pose_matrix
+from soft_estimator.recordings.bag_frames import BagRecording
+from soft_estimator.recordings.frame_folder import pose_matrix
 from soft_estimator.recordings.ground_truth import parameters_from_rows
 from soft_estimator.recordings.messages import points_of
 from soft_estimator.recordings.record import record_scene
@@ -120,8 +120,8 @@ def test_depth_image_and_cloud_agree(short_bag: Path, short_scene: Scene) -> Non
 
 
 def test_ground_truth_gives_the_parameters_back(short_bag: Path, short_scene: Scene) -> None:
-    with Bag(short_bag) as bag:
-        rows = open_camera(bag).truth
+    with BagRecording(short_bag) as recording:
+        rows = recording.truth
     by_label = {row.label: row for row in rows}
     assert by_label["youngs_modulus_pa[0]"].value == 30000 and by_label["youngs_modulus_pa[0]"].unit == "Pa"
     other = replace(short_scene.parameters, youngs_modulus_pa=np.array([1.0]), plane_offset_m=9.0, poissons_ratio=0.1)

@@ -1,0 +1,75 @@
+"""A recording as everything that reads one sees it: so many frames, each by its number.
+
+Bags, folders of point files or depth images, and single files all look like this (`open_recording`); a live camera is
+the same, without an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from soft_estimator.perception.cloud import Cloud
+from soft_estimator.recordings.ground_truth import TruthRow
+from soft_estimator.recordings.point_files import PointFile
+
+
+@dataclass(frozen=True, eq=False)
+class TrueSurface:
+    """The true surface at a stamp [s]: corners of its triangles (F, 3, 3) [m]."""
+
+    stamp_s: float
+    triangles_m: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One recorded frame. One that cannot be used has no cloud: it costs itself, not the recording.
+
+    Attributes:
+        time_s: its stamp, NaN without one. name: what to call it.
+        cloud: the points in the fixed frame. problem: why there is none, in full; reason: in two or three words.
+        mask: where the object may be, of the cloud's shape; None for anywhere.
+        content: what a point file says, in the fixed frame; it may hold each point's deviation.
+        frame_id: the sensor's frame, where the recording names it.
+        surfaces: true surfaces recorded with it, where the recording holds ground truth.
+    """
+
+    time_s: float
+    name: str
+    cloud: Cloud | None
+    problem: str = ""
+    reason: str = ""
+    mask: np.ndarray | None = None
+    content: PointFile | None = None
+    frame_id: str = ""
+    surfaces: tuple[TrueSurface, ...] = ()
+
+    def usable(self) -> Cloud:
+        """The cloud; a ValueError with the problem where there is none."""
+        if self.cloud is None:
+            raise ValueError(self.problem)
+        return self.cloud
+
+
+class Recording(AbstractContextManager["Recording"], Protocol):
+    """Frames by number, cheapest in their order. Use it in a `with` block: it may hold files open.
+
+    Attributes:
+        source: the topic or folder they come from. truth: true numbers, empty where it holds none.
+        notes: what a reader should know, in plain words.
+    """
+
+    source: str
+    truth: tuple[TruthRow, ...]
+    notes: list[str]
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Frame: ...
+
+    def __iter__(self) -> Iterator[Frame]: ...

@@ -1,0 +1,47 @@
+"""Opening a recording of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from soft_estimator.recordings.bag_files import BAG_ENDINGS, is_recording
+from soft_estimator.recordings.bag_frames import BagRecording
+from soft_estimator.recordings.frame_folder import FrameFolder
+from soft_estimator.recordings.interface import Frame, Recording
+from soft_estimator.recordings.point_files import POINT_ENDINGS
+
+
+def open_recording(path: str | Path, topic: str | None = None, fixed_frame: str | None = None) -> Recording:
+    """A recording, to be used in a `with` block.
+
+    Args:
+        path: a folder with stamps.csv, a point file, or a bag (a folder with metadata.yaml, .mcap or .db3).
+        topic: which topic of a bag; needed only if it has several.
+        fixed_frame: frame of a bag's transform tree to give points in; the root above the sensor if left out.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; give a folder with stamps.csv, a point file or a bag")
+    if is_recording(path):
+        return BagRecording(path, topic, fixed_frame)
+    if path.is_dir():
+        return FrameFolder(path)
+    if path.suffix.lower() in POINT_ENDINGS:
+        return FrameFolder.of_file(path)
+    known = ", ".join((*POINT_ENDINGS, *BAG_ENDINGS))
+    raise ValueError(f"{path} has the ending {path.suffix!r}; give one of {known}, or a folder with stamps.csv")
+
+
+def read_frames(path: str | Path, topic: str | None = None, fixed_frame: str | None = None) -> Iterator[Frame]:
+    """The frames of a recording where each of them counts: the first that cannot be used is an error."""
+    with open_recording(path, topic, fixed_frame) as recording:
+        read = 0
+        for frame in recording:
+            frame.usable()
+            read += 1
+            yield frame
+        if read < len(recording):
+            raise ValueError(
+                f"{path} has {len(recording)} messages on {recording.source}, but {read} could be read; record it again"
+            )
