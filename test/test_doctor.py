@@ -14,8 +14,8 @@ import pytest
 
 from soft_estimator.commands import doctor_checks as checks
 from soft_estimator.commands.doctor import core_works, self_test
+from soft_estimator.commands.doctor_checks import VARIABLES, check_profile, own_profile, segment_bytes
 from soft_estimator.commands.doctor_probes import ask
-from soft_estimator.commands.doctor_profile import VARIABLES, check_profile, own_profile, segment_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 HIDDEN = "raise ModuleNotFoundError(\"No module named '{0}'\", name='{0}')\n"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from pathlib import Path
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, stderr_line
 from soft_estimator.commands.estimate import FitBar
+from soft_estimator.commands.scene_setup import add_computing, add_progress, add_scene, make_ready, read_scene_argument
 
 EXIT_BEYOND_TOLERANCE = 1
 
@@ -48,16 +47,15 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
+    add_scene(parser)
     parser.add_argument(
         "--steps", metavar="N", type=_count, help="time steps (default: two frames, past the first touch)"
     )
     parser.add_argument("--points", metavar="N", type=_count, default=300, help="most points a frame (default: 300)")
     parser.add_argument("--tolerance", metavar="X", type=_tolerance, default=1e-5, help="relative (default: 1e-5)")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    add_computing(parser)
     parser.add_argument("--json", action="store_true", help="print the table as JSON on stdout, and nothing else")
-    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    add_progress(parser)
     return parser
 
 
@@ -79,22 +77,14 @@ def _tolerance(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from soft_estimator.scene.files import read_scene
+    config, folder = read_scene_argument(args)
 
-    config, folder = read_scene(args.scene)
-    if args.data is not None and not args.data.is_dir():
-        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
-
-    from soft_estimator.backends import choose_backend
-    from soft_estimator.scene.scene import build_scene
     from soft_estimator.studies.gradient_check import check_gradient, exact_config
 
     bar = FitBar(args.progress)
     with bar:
-        bar("preparing", 0, 1)
         config = exact_config(config)
-        scene = build_scene(config, folder, args.data)
-        backend = choose_backend(args.backend, config.solver.precision)
+        scene, backend = make_ready(args, config, folder, bar)
         rows = check_gradient(scene, backend, steps=args.steps, points=args.points, progress=bar.report)
     beyond = [row.label for row in rows if not row.error <= args.tolerance]
     unseen = [row.label for row in rows if not row.shown]

@@ -17,6 +17,7 @@ from soft_estimator.commands.console import HelpFormatter, stderr_line, wants_co
 from soft_estimator.commands.doctor_checks import (
     FAILED,
     OK,
+    VARIABLES,
     WARNING,
     Check,
     check_backend,
@@ -28,9 +29,9 @@ from soft_estimator.commands.doctor_checks import (
     check_required,
     check_ros,
     check_write_access,
+    own_profile,
 )
 from soft_estimator.commands.doctor_probes import run_python
-from soft_estimator.commands.doctor_profile import VARIABLES, own_profile
 
 DESCRIPTION = """Look at everything soft-estimator uses, and try it: Python, NumPy, Numba, GPU, driver, CuPy, ROS 2, its
 middleware and shared memory, Open3D, bags, the viewer, write access; then simulate a falling box, compare a gradient

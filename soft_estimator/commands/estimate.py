@@ -10,8 +10,16 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import PROGRESS_AFTER_S, HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.scene_setup import (
+    add_computing,
+    add_out,
+    add_progress,
+    add_scene,
+    check_out,
+    make_ready,
+    read_scene_argument,
+)
 
 DESCRIPTION = """Estimate what the scene's `estimate` section names: stiffness, damping, the contact plane, ...
 
@@ -67,18 +75,17 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the results; made if needed")
+    add_scene(parser)
+    add_out(parser)
     parser.add_argument("--frames", metavar="FOLDER", type=Path, help="recorded frames, instead of simulated ones")
     parser.add_argument(
         "--noise-mm", metavar="X", type=_length, help="standard deviation of recorded points whose file gives none"
     )
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    add_computing(parser)
     parser.add_argument("--save-frames", action="store_true", help="write the frames used to DIR/frames")
     parser.add_argument("--no-plots", action="store_true", help="write neither the report nor pictures")
     parser.add_argument("--json", action="store_true", help="print estimate.json on stdout, and nothing else")
-    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    add_progress(parser)
     return parser
 
 
@@ -94,31 +101,20 @@ def _length(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from soft_estimator.scene.files import read_scene
-
-    config, folder = read_scene(args.scene)
-    if args.data is not None and not args.data.is_dir():
-        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
+    config, folder = read_scene_argument(args)
     if args.frames is not None and not args.frames.is_dir():
         raise ValueError(f"--frames {args.frames} is not a folder; give the one that holds stamps.csv")
     if args.frames is None and args.noise_mm is not None:
         raise ValueError("--noise-mm is for recorded frames; give --frames, or set observe.noise in the scene")
-    if args.out.exists() and not args.out.is_dir():
-        raise ValueError(f"--out {args.out} is a file; give a folder")
+    check_out(args)
 
-    from soft_estimator.backends import choose_backend
     from soft_estimator.report.of_estimate import write_estimate_report
-    from soft_estimator.scene.scene import build_scene
     from soft_estimator.studies.estimate import estimate_scene
     from soft_estimator.studies.estimate_files import write_estimate
 
     bar = FitBar(args.progress)
     with bar:
-        bar("preparing", 0, 1)
-        backend = choose_backend(args.backend, config.solver.precision)
-        scene = build_scene(config, folder, args.data)
-        for warning in scene.warnings:
-            stderr_line(warning, label="note")
+        scene, backend = make_ready(args, config, folder, bar)
         noise_m = None if args.noise_mm is None else 1e-3 * args.noise_mm
         result = estimate_scene(scene, backend, frames_dir=args.frames, noise_m=noise_m, progress=bar.report)
         summary = write_estimate(

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
-from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold
+from soft_estimator.commands.scene_setup import add_computing, add_progress, add_scene, make_ready, read_scene_argument
 
 DESCRIPTION = """Simulate a scene, look at it with its depth cameras (`observe`) and their noise, and write a rosbag2.
 
@@ -40,16 +40,15 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
+    add_scene(parser)
     parser.add_argument(
         "--out", metavar="BAG_DIR", type=Path, required=True, help="folder of the bag; must not exist yet"
     )
     parser.add_argument("--format", choices=("mcap", "sqlite3"), default="mcap", help="storage (default: mcap)")
     parser.add_argument("--seconds", metavar="S", type=_seconds, help="time watched, instead of the scene's own")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    add_computing(parser)
     parser.add_argument("--json", action="store_true", help="print what was written as JSON, and nothing else")
-    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    add_progress(parser)
     return parser
 
 
@@ -65,27 +64,17 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from soft_estimator.scene.files import read_scene
-
-    config, folder = read_scene(args.scene)
-    if args.data is not None and not args.data.is_dir():
-        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
+    config, folder = read_scene_argument(args)
     if args.out.exists():
         raise ValueError(f"--out {args.out} exists already; name a folder that does not, or remove it")
 
-    from soft_estimator.backends import choose_backend
     from soft_estimator.camera.scene_cameras import scene_cameras, scene_lasting, times_from_start
     from soft_estimator.recordings.record import record_scene
-    from soft_estimator.scene.scene import build_scene
 
     config = scene_lasting(config, args.seconds)
     scene_cameras(config)  # what is missing is said before the work starts
     with ProgressBar(args.progress) as progress:
-        progress("preparing", 0, 1)
-        backend = choose_backend(args.backend, config.solver.precision)
-        scene = build_scene(config, folder, args.data)
-        for warning in scene.warnings:
-            stderr_line(warning, label="note")
+        scene, backend = make_ready(args, config, folder, progress)
         progress("recording", 0, len(times_from_start(config)))
         summary = record_scene(scene, backend, args.out, args.format, progress)
     print(json.dumps(summary) if args.json else _report(summary))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.scene_setup import add_progress, check_data, check_out
 
 if TYPE_CHECKING:
     from soft_estimator.live.fleet import ReplayJob, ReplayOutcome
@@ -69,7 +70,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--rate", metavar="X", type=_rate, default=1.0, help="speed of --play (default: 1)")
     parser.add_argument("--loop", action="store_true", help="with --play: begin anew at the end")
     parser.add_argument("--json", action="store_true", help="print metrics.json on stdout, and nothing else")
-    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    add_progress(parser)
     return parser
 
 
@@ -109,10 +110,8 @@ def run(args: argparse.Namespace) -> int:
         return _play(args)
     if args.out is None or (args.scene is None and args.config is None):
         raise ValueError("replay needs --out DIR and one of --scene SCENE and --config FILE; or --play to publish")
-    if args.data is not None and not args.data.is_dir():
-        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
-    if args.out.exists() and not args.out.is_dir():
-        raise ValueError(f"--out {args.out} is a file; give a folder")
+    check_data(args)
+    check_out(args)
     jobs = _jobs(args)
 
     from soft_estimator.live.fleet import run_in_processes, run_on_dask
@@ -140,7 +139,7 @@ def _jobs(args: argparse.Namespace) -> list[ReplayJob]:
     from soft_estimator.commands.replay_report import ReportListener
     from soft_estimator.live.fleet import ReplayJob
     from soft_estimator.live.replay_config import load_replay
-    from soft_estimator.recordings.bag_files import storage_files
+    from soft_estimator.recordings.opening import open_recording
     from soft_estimator.schema import read_yaml
 
     if args.config is not None:
@@ -151,7 +150,7 @@ def _jobs(args: argparse.Namespace) -> list[ReplayJob]:
     config = replace(config, **{key: value for key, value in given.items() if value is not None})
     names: list[str] = []
     for bag in args.bags:
-        storage_files(bag)  # what is no bag at all is said before the work starts
+        open_recording(bag)  # what is no recording at all is said before the work starts
         stem = bag.resolve().name.partition(".")[0] or "bag"
         taken = sum(name == stem or name.startswith(f"{stem}_again_") for name in names)
         names.append(stem if not taken else f"{stem}_again_{taken}")

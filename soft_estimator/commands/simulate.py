@@ -9,8 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.scene_setup import (
+    add_computing,
+    add_out,
+    add_progress,
+    add_scene,
+    check_out,
+    make_ready,
+    read_scene_argument,
+)
 
 EPILOG = """files written to DIR:
   summary.json    nodes, cells, volume, mass, energies, centre of mass and contact force over time, solver, timing
@@ -35,15 +43,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the results; made if needed")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    add_scene(parser)
+    add_out(parser)
+    add_computing(parser)
     parser.add_argument("--steps", metavar="N", type=_count, help="time steps, instead of the scene's duration")
     parser.add_argument("--meshes", action="store_true", help="write the surface after each step as PLY")
     parser.add_argument("--no-pictures", action="store_true", help="write neither strip.png nor animation.gif")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout, and nothing else")
-    parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
+    add_progress(parser)
     return parser
 
 
@@ -59,27 +66,16 @@ def _count(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from soft_estimator.scene.files import read_scene
-
-    config, folder = read_scene(args.scene)
+    config, folder = read_scene_argument(args)
     if args.steps is not None:
         time = dataclasses.replace(config.time, duration_s=args.steps * config.time.step_s)
         config = dataclasses.replace(config, time=time)
-    if args.data is not None and not args.data.is_dir():
-        raise ValueError(f"--data {args.data} is not a folder; give the one that holds the scene's files")
-    if args.out.exists() and not args.out.is_dir():
-        raise ValueError(f"--out {args.out} is a file; give a folder")
+    check_out(args)
 
-    from soft_estimator.backends import choose_backend
-    from soft_estimator.scene.scene import build_scene
     from soft_estimator.studies.simulate import simulate, write_result
 
     with ProgressBar(args.progress) as progress:
-        progress("preparing", 0, 1)
-        backend = choose_backend(args.backend, config.solver.precision)
-        scene = build_scene(config, folder, args.data)
-        for warning in scene.warnings:
-            stderr_line(warning, label="note")
+        scene, backend = make_ready(args, config, folder, progress)
         progress("simulating", 0, config.time.steps)
         # Without pictures and meshes no surface needs to be kept; with meshes every one does.
         keep = range(config.time.steps + 1) if args.meshes else () if args.no_pictures else None

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, stderr_line
+from soft_estimator.commands.scene_setup import add_computing
 
 DESCRIPTION = """Serve a page that shows the observed points, the twin coloured by residual or strain, the contact
 plane, and the parameters over time with their 95 % bands, while they are estimated. Buttons: Pause, Reset.
@@ -51,8 +51,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=_port, default=8080, help="port, or the next free one (default: 8080)")
     parser.add_argument("--seconds", metavar="S", type=float, help="end after this time")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    add_computing(parser)
     parser.add_argument("--json", action="store_true", help="print where to look as JSON on stdout, and nothing else")
     return parser
 
