@@ -196,7 +196,7 @@ class EstimateConfig(Section):
         "levenberg_marquardt",
         options=("levenberg_marquardt", "lbfgs", "barzilai_borwein"),
         doc="Levenberg-Marquardt on a growing window of frames, or descent along the adjoint gradient of all; "
-        "isotropic noise of half a cell or more is always explained as a whole cloud",
+        "isotropic noise of half a cell or more is always fitted by the likelihood of whole clouds",
     )
     loss: LossConfig = section(LossConfig, doc="robust loss")
     starts: int = quantity(1, low=1, high=1000, doc="number of starts: the guess, then random ones around it")

@@ -17,7 +17,7 @@ class WindowConfig(Section):
         low=2,
         high=1000,
         doc="frames the window may grow to before it slides for the first time; what happened since the start is then "
-        "explained by a simulation of its own instead of a remembered covariance",
+        "fitted by a simulation of its own instead of a marginalised covariance",
     )
     least_frames: int = quantity(3, low=1, high=100, doc="frames before the first estimate")
     points_per_frame: int = quantity(400, low=20, high=100000, doc="most points of a frame that are used")
@@ -66,7 +66,7 @@ class WindowConfig(Section):
         unit="m",
         low=0,
         low_open=True,
-        doc="how far the seen surface may lie outside or inside the body's model as a whole: the camera's habit, the "
+        doc="how far the seen surface may lie outside or inside the body's model as a whole: the sensor's bias, the "
         "shape's own error",
     )
     model_std: float = quantity(

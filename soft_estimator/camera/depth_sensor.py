@@ -103,7 +103,7 @@ class DepthNoise:
     def _with_flying_pixels(self, depth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Some pixels beside an edge get a depth between their own and that across the edge.
 
-        An edge is a step to the neighbour that the step on the other side does not foretell: an oblique plane, on which
+        An edge is a step to the neighbour that the step on the other side does not predict: an oblique plane, on which
         1/z is linear, has none however steep it is.
         """
         known = np.where(depth > 0, depth, self.background_m)

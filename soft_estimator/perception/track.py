@@ -20,7 +20,7 @@ _MOST_PIECES = 40  # with more, the scene is cluttered beyond telling self-hidin
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """What is remembered of the object.
+    """What is carried over from frame to frame.
 
     Attributes:
         low_m, high_m: corners of the box around its points in the last frame that showed it well [m], (3,) each.

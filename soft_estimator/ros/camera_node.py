@@ -176,7 +176,7 @@ def without_axial_noise(scene: Scene) -> Scene:
 class AxialNoise:
     """Depth noise, drawn afresh for every frame: a film that is shown again must not show the same noise again.
 
-    A field of numbers is drawn once; each frame looks at it from another corner.
+    A field of numbers is drawn once; each frame reads it from another offset.
     """
 
     def __init__(self, scene: Scene, shape: tuple[int, int]) -> None:

@@ -18,7 +18,7 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.episodes import EpisodeGate
-from soft_estimator.live.setup import build_window, look_from, tell_plane
+from soft_estimator.live.setup import build_window, look_from, start_from_plane
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import object_from_message, stamp_of, viewpoint_of
 from soft_estimator.ros.drawings import plane_of
@@ -157,7 +157,7 @@ class EstimatorNode(LifecycleNode):
             look_from(window, scene, seen_from)
         plane = self.plane if self.settings.use_support_plane and scene.config.contact is not None else None
         if plane is not None and window.status == "starting":
-            tell_plane(window, *plane)
+            start_from_plane(window, *plane)
         if len(points) == 0:
             estimate = window.add_nothing(stamp_s, "no object in view")
         else:

@@ -1,4 +1,4 @@
-"""What the nodes say and hear: topics, services and parameters, for the reference. Nothing here needs ROS.
+"""What the nodes subscribe to, publish and serve, and their parameters, for the reference. Nothing here needs ROS.
 
 A test starts the nodes and compares.
 """
@@ -34,12 +34,12 @@ class Topic:
 
 @dataclass(frozen=True)
 class NodeInterface:
-    """A node: what it hears, says and serves, and the sections its parameters come from (prefix, class, changeable)."""
+    """A node: its topics and services, and the sections its parameters come from (prefix, class, changeable)."""
 
     name: str
     doc: str
-    hears: tuple[Topic, ...]
-    says: tuple[Topic, ...]
+    subscribes: tuple[Topic, ...]
+    publishes: tuple[Topic, ...]
     serves: tuple[Topic, ...] = ()
     parameters: tuple[tuple[str, type[Section], bool], ...] = ()
 
@@ -52,12 +52,12 @@ NODES = (
     NodeInterface(
         "cloud_node",
         "Finds the object in the camera's clouds.",
-        hears=(
+        subscribes=(
             Topic("camera/points", "sensor_msgs/msg/PointCloud2", SENSOR, "with input = points"),
             Topic("camera/depth/image", "sensor_msgs/msg/Image", SENSOR, "with input = depth: 16UC1 [mm], 32FC1 [m]"),
             Topic("camera/depth/camera_info", "sensor_msgs/msg/CameraInfo", SENSOR, "with input = depth"),
         ),
-        says=(
+        publishes=(
             Topic(
                 *_OBJECT,
                 RELIABLE,
@@ -71,11 +71,11 @@ NODES = (
     NodeInterface(
         "estimator_node",
         "Estimates in a sliding window. A lifecycle node; it starts itself unless autostart is false.",
-        hears=(
+        subscribes=(
             Topic(*_OBJECT, RELIABLE, "from cloud_node"),
             Topic("support_plane", "geometry_msgs/msg/PoseStamped", RELIABLE, "with use_support_plane"),
         ),
-        says=(
+        publishes=(
             Topic(
                 "estimate",
                 "diagnostic_msgs/msg/DiagnosticArray",
@@ -107,11 +107,11 @@ NODES = (
     NodeInterface(
         "twin_node",
         "The digital twin: simulates on from the newest estimate.",
-        hears=(
+        subscribes=(
             Topic("estimate_state", "std_msgs/msg/Float64MultiArray", LATCHED, "from estimator_node"),
             Topic(*_OBJECT, RELIABLE, "for colours by residual"),
         ),
-        says=(
+        publishes=(
             Topic("mesh", "visualization_msgs/msg/Marker", RELIABLE, "the deformed surface, coloured"),
             Topic("mesh_shape", "shape_msgs/msg/Mesh", RELIABLE, "the same as a shape, while somebody listens"),
             Topic("mesh_rest", "visualization_msgs/msg/Marker", LATCHED, "the rest shape"),
@@ -123,8 +123,8 @@ NODES = (
     NodeInterface(
         "camera_node",
         "The simulated depth camera of a scene, with the ground truth beside it.",
-        hears=(),
-        says=(
+        subscribes=(),
+        publishes=(
             Topic("camera/points", "sensor_msgs/msg/PointCloud2", RELIABLE, "organised, in the camera's optical frame"),
             Topic("camera/depth/image", "sensor_msgs/msg/Image", RELIABLE, "16UC1 [mm], while somebody listens"),
             Topic("camera/depth/camera_info", "sensor_msgs/msg/CameraInfo", RELIABLE, "its lens"),
@@ -143,7 +143,11 @@ def interface_rows() -> list[dict[str, object]]:
     """Everything as plain rows."""
     rows: list[dict[str, object]] = []
     for node in NODES:
-        for kind, topics in (("hears", node.hears), ("says", node.says), ("serves", node.serves)):
+        for kind, topics in (
+            ("subscribes", node.subscribes),
+            ("publishes", node.publishes),
+            ("serves", node.serves),
+        ):
             rows += [{"node": node.name, "kind": kind, **vars(topic)} for topic in topics]
         for prefix, cls, changeable in node.parameters:
             for row in describe(cls):
@@ -163,8 +167,8 @@ def interface_markdown() -> str:
     ]
     for node in NODES:
         parts.append(f"## {node.name}\n\n{node.doc}")
-        rows = [f"| hears | `{t.name}` | {t.type} | {t.qos} | {t.doc} |" for t in node.hears]
-        rows += [f"| says | `{t.name}` | {t.type} | {t.qos} | {t.doc} |" for t in node.says]
+        rows = [f"| subscribes | `{t.name}` | {t.type} | {t.qos} | {t.doc} |" for t in node.subscribes]
+        rows += [f"| publishes | `{t.name}` | {t.type} | {t.qos} | {t.doc} |" for t in node.publishes]
         rows += [f"| serves | `{t.name}` | {t.type} | | {t.doc} |" for t in node.serves]
         parts.append("\n".join(["| | name | type | QoS | what |", "|---|---|---|---|---|", *rows]))
         table = ["| parameter | type | unit | default | bounds | live | what |", "|---|---|---|---|---|---|---|"]
