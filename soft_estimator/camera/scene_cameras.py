@@ -12,7 +12,7 @@ from soft_estimator.config import SceneConfig
 from soft_estimator.config_estimation import NoiseConfig, ObserveConfig
 from soft_estimator.schema import ConfigError
 
-_DEFAULT_RATE_HZ = 30.0
+_DEFAULT_RATE_HZ = 30.0  # of common depth cameras, where a scene says neither rate nor steps
 
 
 def cameras_of(observe: ObserveConfig) -> list[PinholeCamera]:

@@ -9,7 +9,7 @@ import threading
 from types import TracebackType
 from typing import Any, TextIO
 
-PROGRESS_AFTER_S = 2.0
+PROGRESS_AFTER_S = 2.0  # shorter work needs no bar
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -10,7 +10,7 @@ import numpy as np
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.scene.scene import Scene
 
-WIDTH = 32
+WIDTH = 32  # characters of a band; a name and a number fit beside it on 80 columns
 _SHORT = {"Pa": (1e3, "kPa"), "s": (1e-3, "ms"), "m": (1e-3, "mm")}
 
 

@@ -24,7 +24,7 @@ from soft_estimator.live.replay_files import result_files
 
 Tell = Callable[[int, float], None]  # number of the job, part of it that is done
 _BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-SCHEDULER_TIMEOUT = "10s"
+SCHEDULER_TIMEOUT = "10s"  # a scheduler that runs answers in well under one
 # Numba's simplest threading layer must not be entered twice; a Dask worker may run several jobs as threads.
 _ONE_AT_A_TIME = threading.Lock()
 

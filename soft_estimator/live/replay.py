@@ -28,7 +28,7 @@ from soft_estimator.scene.variables import natural_of, shown_labels, variables_o
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
-MOST_NOTES = 12
+MOST_NOTES = 12  # remarks on a screen; the rest is counted
 
 
 @dataclass

@@ -9,6 +9,7 @@ import numpy as np
 # dark violet over teal to yellow: lightness rises evenly, so the order survives in grey and for colour-blind readers
 _STOPS = "440154 482475 414487 355f8d 2a788e 21918d 22a884 44bf70 7ad151 bddf26 fde725"
 COLOUR_STOPS = np.array([list(bytes.fromhex(stop)) for stop in _STOPS.split()]) / 255.0
+# Warm for outside, cold for inside; grey where nothing was seen.
 CORAL = (0.91, 0.42, 0.30)
 TEAL = (0.16, 0.56, 0.58)
 NEUTRAL, UNSEEN = np.array((0.95, 0.95, 0.95)), np.array((0.60, 0.62, 0.66))

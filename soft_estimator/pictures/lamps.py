@@ -10,8 +10,10 @@ import numpy as np
 from soft_estimator.backends.cpu.raster import gather_light, rasterise_depth
 from soft_estimator.camera.pinhole import PinholeCamera
 
+# A warm lamp and a bluish sky, by eye.
 KEY_COLOUR, SKY_COLOUR = np.array((1.00, 0.95, 0.87)), np.array((0.88, 0.94, 1.00))
 KEY_STRENGTH, SKY_STRENGTH = 0.72, 0.50
+# By eye: fewer lamps, or coarser depth maps, leave steps in the soft shadows.
 KEY_LAMPS, SKY_LAMPS, MAP_SIZE_PX = 40, 56, 128
 LAMP_DISTANCE = 12.0  # of the scene's radius: far enough that rays are nearly parallel
 

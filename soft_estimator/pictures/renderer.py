@@ -28,6 +28,7 @@ from soft_estimator.pictures.lamps import (
     make_lamps,
 )
 
+# By eye: a light background, and light from below that keeps undersides from going black.
 BACKGROUND_TOP, BACKGROUND_BOTTOM = (0.87, 0.90, 0.94), (0.965, 0.97, 0.98)
 BOUNCE_STRENGTH = 0.16
 CREASE_COSINE = np.cos(np.radians(40.0))  # a corner normal farther than this from its face marks a sharp edge

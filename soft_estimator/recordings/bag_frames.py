@@ -19,7 +19,7 @@ from soft_estimator.recordings.messages import CLOUD, IMAGE, INFO, TREE, depth_o
 from soft_estimator.recordings.transforms import TransformTree
 
 _TRUTH, _MARKER = "diagnostic_msgs/msg/DiagnosticArray", "visualization_msgs/msg/Marker"
-_TRIANGLE_LIST = 11
+_TRIANGLE_LIST = 11  # type of a Marker
 # The topic our nodes listen to by themselves; it wins where a bag has several.
 USUAL_TOPIC = "/camera/points"
 

@@ -20,11 +20,11 @@ from soft_estimator.recordings.cut_off import RecordingCutOff, finish_mcap
 from soft_estimator.recordings.ground_truth import TruthRow
 
 FORMATS = ("mcap", "sqlite3")
-_METADATA_VERSION = 8
-_COMMIT_BYTES = 4 << 20
+_METADATA_VERSION = 8  # see above
+_COMMIT_BYTES = 4 << 20  # about one cloud of a VGA camera: what a full disk may cost
 _FLOAT32 = 7  # datatype of a PointField
 _TRIANGLE_LIST = 11  # type of a Marker
-_BODY_COLOUR = (0.91, 0.42, 0.30, 1.0)
+_BODY_COLOUR = (0.91, 0.42, 0.30, 1.0)  # the coral of the pictures
 
 
 class BagWriter:

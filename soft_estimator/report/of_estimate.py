@@ -22,7 +22,7 @@ from soft_estimator.schema import to_plain
 from soft_estimator.studies.estimate import WHOLE_CLOUDS, EstimateResult
 from soft_estimator.studies.estimate_files import summarise
 
-MOST_MOMENTS = 12
+MOST_MOMENTS = 12  # more make the page heavy
 _STAGES = {"frames_s": "making or reading the frames", "fit_s": "fitting", "posterior_s": "uncertainty"}
 
 

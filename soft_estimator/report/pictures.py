@@ -15,6 +15,7 @@ from soft_estimator.pictures.renderer import SceneObject, render
 from soft_estimator.report.content import Moment, ReportContent
 from soft_estimator.report.view3d import bounds_m, eye_direction, residual_scale_m, strain_scale
 
+# Two beside each other on paper, with a long lens.
 SIZE_PX = (420, 340)
 FIELD_OF_VIEW_RAD = 0.5
 

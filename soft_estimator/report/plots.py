@@ -13,6 +13,7 @@ import numpy as np
 from soft_estimator.pictures.wording import choose_unit, plain_name, rounded
 from soft_estimator.report.content import ReportParameter, Series
 
+# Units of the drawing: two plots beside each other on a page, and room for the axes' numbers.
 WIDTH, HEIGHT = 440, 250
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 14, 40
 

@@ -32,8 +32,8 @@ from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene, build_scene
 
 _START_LIMIT_S = 120.0  # from the start of the processes to the first frame
-_END_LIMIT_S = 15.0
-_RECORDED_REPETITIONS = 2
+_END_LIMIT_S = 15.0  # more than `run` grants its nodes
+_RECORDED_REPETITIONS = 2  # one to start on, one to follow
 
 Show = Callable[[list[str]], None]  # what is known now, as lines
 Say = Callable[[str], None]

@@ -14,7 +14,7 @@ from rclpy.node import Node
 
 from soft_estimator.ros.reports import ERROR, OK, WARN, key_values
 
-_PERIOD_S = 1.0
+_PERIOD_S = 1.0  # as diagnostic aggregators expect
 _HELD_S = 3.0  # a problem stays on show this long after it was last seen
 _KEPT = 500  # latencies that percentiles are taken of
 

@@ -27,7 +27,7 @@ from soft_estimator.recordings.messages import CLOUD, IMAGE
 Say = Callable[[str], None]
 
 _CLOCK_PERIOD_S = 0.01  # of the wall clock
-_WAIT_FOR_LISTENERS_S = 20.0
+_WAIT_FOR_LISTENERS_S = 20.0  # nodes that start beside the player may compile first
 _CAMERA = (CLOUD, IMAGE)
 
 

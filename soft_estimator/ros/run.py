@@ -21,7 +21,7 @@ from soft_estimator.ros.graph import Graph, NodeSpec
 
 EXIT_NODE_DIED = 1
 _GRACE_S = 8.0  # from Ctrl-C to a kill; a node finishes the update at hand
-_RESTART_AFTER_S = 1.0
+_RESTART_AFTER_S = 1.0  # a node that dies at once must not fill the log
 
 Say = Callable[[str, str], None]  # name of the process, a line
 

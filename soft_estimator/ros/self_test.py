@@ -16,6 +16,7 @@ from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import PointCloud2, PointField
 
 TOPIC = "soft_estimator_self_test"
+# What a depth camera sends, for a third of a second.
 CLOUDS, RATE_HZ = 10, 30.0
 SIZE_PX = (640, 480)
 MARK = "soft-estimator-probe:"

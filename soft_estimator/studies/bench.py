@@ -30,8 +30,9 @@ from soft_estimator.studies.bench_scenes import SCENES, STEP_S, Scene, model_of
 
 Progress = Callable[[str, int, int], None]
 PARTS = ("iteration", "step", "gradient", "cost")
-FRAME_POINTS = 1000
+FRAME_POINTS = 1000  # what a depth camera's frame is thinned to, roughly
 _JAX_PEER = Path(__file__).resolve().parents[2] / "benchmark" / "jax_peer.py"  # in a source checkout
+# Copied to measure the bandwidth: several times the last cache of either.
 _COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
 
 

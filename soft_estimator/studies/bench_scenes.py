@@ -18,7 +18,7 @@ from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 
-STEP_S = 0.005
+STEP_S = 0.005  # of the built-in scenes
 Scene = tuple[Body, FixedRegion, Parameters]
 
 

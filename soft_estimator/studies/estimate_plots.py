@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.camera.scene_cameras import cameras_of
-from soft_estimator.pictures.colours import CORAL, TEAL
+from soft_estimator.pictures.colours import CORAL, TEAL, UNSEEN
 from soft_estimator.pictures.ground import Ground
 from soft_estimator.pictures.motion_pictures import Frame, choose_camera
 from soft_estimator.pictures.renderer import SceneObject, render
@@ -20,8 +20,8 @@ from soft_estimator.pictures.surface_values import mean_near
 from soft_estimator.scene.variables import shown_labels
 from soft_estimator.studies.estimate import WHOLE_CLOUDS, EstimateResult
 
+# As in the report's style sheet.
 _INK, _GREY = (0.27, 0.30, 0.35), (0.72, 0.74, 0.78)
-_UNSEEN = (0.62, 0.64, 0.68)
 _PICTURE_PX = (560, 420)
 
 
@@ -77,7 +77,7 @@ def draw_residuals(path: Path, result: EstimateResult) -> None:
     full_mm = 1e3 * max(float(np.percentile(np.abs(mean_m[seen]), 98)) if seen.any() else 0.0, 1e-7)
     ramp = LinearSegmentedColormap.from_list("signed", [TEAL, (0.96, 0.96, 0.96), CORAL])
     scale = Normalize(-full_mm, full_mm)
-    colours = np.where(seen[:, None], ramp(scale(np.nan_to_num(1e3 * mean_m)))[:, :3], _UNSEEN)
+    colours = np.where(seen[:, None], ramp(scale(np.nan_to_num(1e3 * mean_m)))[:, :3], UNSEEN)
     contact = result.scene.config.contact
     ground = None if contact is None else Ground(result.parameters.plane_normal, result.parameters.plane_offset_m)
     shape = SceneObject(vertices, body.surface.faces, colours, gloss=0.05)

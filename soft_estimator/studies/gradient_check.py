@@ -25,7 +25,7 @@ from soft_estimator.studies.estimate_setup import Progress, observe_truth
 LONGEST_STEP, SHORTER, MOST_STEPS = 1e-3, 0.25, 6
 # Where a guess is the truth itself the gradient is nearly nothing; the check is made this many prior deviations off.
 OFF_THE_TRUTH = 0.02
-SOLVER_TOLERANCE = 1e-12
+SOLVER_TOLERANCE = 1e-12  # a difference over 1e-5 of θ divides the solver's error by that: 1e-7 is left
 GOOD_ENOUGH = 1e-7  # no shorter steps are tried once two differences agree to this
 # A variable that moves the cost by less than this share of it over a prior deviation shows nothing: with solves to
 # SOLVER_TOLERANCE, differences at the steps above are known to 1e-12/1e-3 of the cost.

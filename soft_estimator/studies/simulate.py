@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]  # stage, done, total
 
 # An animation shows this many moments at most and plays each for this long.
 GIF_FRAMES = 60
-GIF_FRAME_S = 0.04
+GIF_FRAME_S = 0.04  # 25 frames a second; browsers slow anything under 0.02 s down
 # A gain of energy above this part of what the motion holds is reported; the shipped scenes gain under 0.1 %.
 ENERGY_GAIN_NOTICED = 0.1
 

@@ -17,6 +17,7 @@ from soft_estimator.viewer.plots import ParameterPlot
 from soft_estimator.viewer.twin import TwinDrawing, mesh_glb
 from soft_estimator.viewer.updates import MeshNow, ParameterNow, ViewUpdate
 
+# What a browser redraws without stutter: ten times a second, so many points, so many charts.
 DRAW_EVERY_S = 0.1
 MOST_POINTS = 20_000
 MOST_PLOTS = 40

@@ -10,7 +10,7 @@ from soft_estimator.pictures.wording import choose_unit, plain_name, rounded, wi
 from soft_estimator.viewer.markdown import as_text
 from soft_estimator.viewer.updates import ParameterNow
 
-MOST_SAMPLES = 1500
+MOST_SAMPLES = 1500  # more than a chart has pixels; older ones are thinned
 TEAL, BAND, CORAL = "#1f8f94", "rgba(31, 143, 148, 0.22)", "#e86b4d"
 
 
