@@ -13,8 +13,7 @@ import numpy.typing as npt
 from soft_estimator.backends.cuda.arrays import real_of, typed, writing
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
 from soft_estimator.backends.interface import Array
-
-CONVERGED, LIMIT, BREAKDOWN, STALLED = 0, 1, 2, 3
+from soft_estimator.backends.loops import BREAKDOWN, CONVERGED, LIMIT
 
 _SCRATCH_BYTES = 100 * 8
 _VECTOR_NUMBERS = 28  # of a row in shared memory: x, r, p, A p, z, A z, inverse diagonal block, free

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from soft_estimator.backends.interface import BREAKDOWN, CONVERGED, LIMIT, STALLED, Array
+from soft_estimator.backends.interface import Array
+from soft_estimator.backends.loops import BREAKDOWN, CONVERGED, LIMIT, STALLED
 
 _RESTARTS = 3
 _DIVERGED = 1e8  # times the right-hand side
