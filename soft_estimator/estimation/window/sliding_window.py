@@ -19,6 +19,7 @@ from soft_estimator.estimation.residuals.carried_field import CarriedField, carr
 from soft_estimator.estimation.residuals.interface import Frame, Residual
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.bent_start import BentStarts
@@ -281,7 +282,8 @@ class SlidingWindow:
 
     def _bent_start(self, fit: WindowFit, stamp_s: float) -> str:
         """Why an episode should not begin with its first frame, "" where it may; then the episode is over."""
-        if len(fit.frames) != 1 or fit.slid or not self.free or not isinstance(fit.frames[0].frame, ObservedFrame):
+        first = fit.frames[0].frame
+        if len(fit.frames) != 1 or fit.slid or not self.free or not isinstance(self.kinds.of(first), SurfaceDistance):
             return ""
         bent = self._bent.look(stamp_s, fit.settled(0), self.config.bent_patience_s)
         if bent:

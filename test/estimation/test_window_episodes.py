@@ -1,0 +1,217 @@
+"""What a window keeps and gives up between episodes of frames: planes told, frames skipped, bent starts, forgetting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from estimation_experiments import Experiment
+
+from soft_estimator.camera.observing import surface_frame
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.problem import kinds_of
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.residuals.whole_cloud import WholeCloud
+from soft_estimator.estimation.variables import make_variables
+from soft_estimator.estimation.window.arrival import Knowledge
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.estimation.window.window_fit import WindowFit
+from soft_estimator.estimation.window.window_motion import WindowMotion
+from soft_estimator.physics.frame_times import displacements_from
+from soft_estimator.physics.step import Simulation
+
+NOISE_M = 0.0005
+CONFIG = WindowConfig(frames=4, grow_to_frames=6, least_frames=3, points_per_frame=200, start="scene")
+PLANES = ["youngs_modulus_pa", "plane_normal", "plane_offset_m"]
+
+
+def seen(experiment: Experiment, count: int, every_s: float, noise_m: float = NOISE_M) -> list[ObservedFrame]:
+    """Frames of the true motion from its start on."""
+    rng, times = np.random.default_rng(7), every_s * np.arange(count)
+    simulation, body = Simulation(experiment.model, experiment.truth), experiment.model.body
+    states = zip(times, displacements_from(simulation, simulation.initial_state(), times))
+    return [surface_frame(t, body, experiment.field, u, 200, noise_m, rng) for t, u in states]
+
+
+def window_of(experiment: Experiment, names: list[str], config: WindowConfig = CONFIG) -> SlidingWindow:
+    return SlidingWindow(experiment.model, experiment.truth, names, config, field=experiment.field)
+
+
+def feed(window: SlidingWindow, frames: list[ObservedFrame], since_s: float = 10.0) -> None:
+    for frame in frames:
+        window.add_frame(since_s + frame.time_s, frame.points_m, frame.std_m)
+
+
+@pytest.fixture(scope="module")
+def falling(ball: Experiment) -> Experiment:
+    """The ball with the plane 40 mm lower: within 0.05 s it never touches it."""
+    return replace(ball, truth=replace(ball.truth, plane_offset_m=0.085))
+
+
+@pytest.fixture(scope="module")
+def fall(falling: Experiment) -> list[ObservedFrame]:
+    return seen(falling, 5, 0.008)
+
+
+def tilted(normal: np.ndarray, angle: float) -> np.ndarray:
+    side = np.cross(normal, [1.0, 0.0, 0.0])
+    return np.cos(angle) * normal + np.sin(angle) * side / np.linalg.norm(side)
+
+
+def test_a_plane_told_while_tracking_waits_for_the_next_episode(falling: Experiment, fall: list[ObservedFrame]) -> None:
+    """The normal's variables are steps from the plane they were made for: an episode keeps its plane to its end, and
+    the next one starts from the new plane with the deviations that were told, not with those of the old variables."""
+    window = window_of(falling, PLANES)
+    feed(window, fall)
+    assert window.status == "tracking"
+    normal = tilted(falling.truth.plane_normal, 0.1)
+    window.know_plane(normal, 0.07, 0.004, 0.0006)
+    np.testing.assert_array_equal(window.lasting.variables.normal, window._fit.motion.variables.normal)
+    said = window.add_frame(10.04, *_points(falling, 0.04))
+    # A plane 13 mm below the ball is hardly felt, far less than the tenth of a radian by which the new one leans.
+    np.testing.assert_allclose(said.values.plane_normal, falling.truth.plane_normal, atol=1e-3)
+    window.reset(keep_parameters=True)
+    feed(window, fall[:1], 20.0)
+    known = window._fit.knowledge
+    std = np.sqrt(np.diag(known.covariance))[:4]
+    np.testing.assert_allclose(std[1:], [0.004, 0.004, 0.0006], rtol=1e-6)
+    values = window._fit.motion.parameters(known.mean)
+    np.testing.assert_allclose(values.plane_normal, normal, atol=1e-12)
+    assert values.plane_offset_m == pytest.approx(0.07, abs=1e-12)
+
+
+def _points(experiment: Experiment, time_s: float) -> tuple[np.ndarray, np.ndarray]:
+    simulation = Simulation(experiment.model, experiment.truth)
+    (u,) = displacements_from(simulation, simulation.initial_state(), [time_s])
+    rng = np.random.default_rng(1)
+    frame = surface_frame(time_s, experiment.model.body, experiment.field, u, 200, NOISE_M, rng)
+    return frame.points_m, frame.std_m
+
+
+def test_a_first_plane_while_starting_starts_anew(falling: Experiment, fall: list[ObservedFrame]) -> None:
+    """Two frames of three were in: the third begins with the plane; the same plane again (within its deviations) does
+    not, nor does another one: that waits."""
+    window = window_of(falling, PLANES)
+    feed(window, fall[:2])
+    window.know_plane(falling.truth.plane_normal, 0.07, 0.004, 0.0006)
+    feed(window, fall[2:3])
+    assert len(window._fit.frames) == 1
+    assert window._fit.motion.variables.reference.plane_offset_m == 0.07
+    window.know_plane(tilted(falling.truth.plane_normal, 0.003), 0.0704, 0.004, 0.0006)
+    window.know_plane(falling.truth.plane_normal, 0.2, 0.004, 0.0006)
+    assert len(window._fit.frames) == 1
+    assert window._fit.motion.variables.reference.plane_offset_m == 0.07
+
+
+def test_what_is_known_of_the_material_survives_a_new_plane(falling: Experiment) -> None:
+    """Marginal of E before = marginal of E after, mean and deviation; of the plane nothing is left but what is told."""
+    window = window_of(falling, PLANES)
+    lasting, rng = window.lasting, np.random.default_rng(0)
+    root = rng.normal(size=(5, 5))
+    lasting.learnt = replace(lasting.learnt, knowledge=Knowledge(rng.normal(size=5), root @ root.T + np.eye(5)))
+    before = lasting.learnt.knowledge
+    window.know_plane(tilted(falling.truth.plane_normal, 0.2), 0.1, 0.004, 0.0006)
+    lasting.begin_episode()
+    after = lasting.learnt.knowledge
+    assert after.mean[0] == before.mean[0]
+    assert after.covariance[0, 0] == pytest.approx(before.covariance[0, 0], rel=1e-9)
+    np.testing.assert_allclose(after.covariance[0, 1:4], 0.0, atol=1e-15)
+
+
+def test_skipping_ahead_keeps_what_is_known(ball: Experiment) -> None:
+    """Frames that were dropped count as late; the episode ends, and the next one starts with the last answer."""
+    window = window_of(ball, ["youngs_modulus_pa"])
+    frames = seen(ball, 6, 0.02)
+    feed(window, frames)
+    last = window.last.parameters[0]
+    window.skip_ahead(7)
+    c = window.counters
+    assert (c.frames_in, c.frames_used, c.frames_late, c.resets) == (13, 6, 7, 0)
+    assert window.status == "starting"
+    known = window.lasting.learnt.knowledge
+    assert np.exp(known.mean[0]) == pytest.approx(last.value, rel=1e-9)
+    feed(window, frames[:1], 30.0)
+    assert window._fit.at.z[0] == pytest.approx(np.log(last.value), abs=0.05)
+    assert window._fit.touched == window.lasting.touched
+
+
+def test_a_bent_start_is_waited_out(ball: Experiment) -> None:
+    """A ball squeezed by 5 %, 2 mm at its poles and four widths of the noise: no start for bent_patience_s, then one
+    with wider intervals; with no patience at once."""
+    x = onto_a_squeezed_ball(ball)
+    config = replace(CONFIG, bent_patience_s=0.1)
+    window = window_of(ball, ["youngs_modulus_pa"], config)
+    for k in range(4):
+        assert window.add_frame(5.0 + 0.03 * k, x, NOISE_M) is None
+        assert "waiting for it to be still" in window.waiting_for
+    assert (window.counters.frames_refused, window.counters.frames_used) == (4, 0)
+    window.add_frame(5.12, x, NOISE_M)
+    assert (window.counters.frames_refused, window.counters.frames_used) == (4, 1)
+    assert window._bent.model_std > 0.1 and "intervals are wider" in window._bent.notes[0]
+    assert window._model_variance()[0] == pytest.approx(config.model_std**2 + window._bent.model_std**2)
+    hasty = window_of(ball, ["youngs_modulus_pa"], replace(config, bent_patience_s=0.0))
+    hasty.add_frame(5.0, x, NOISE_M)
+    assert hasty.counters.frames_used == 1
+
+
+def onto_a_squeezed_ball(ball: Experiment) -> np.ndarray:
+    rng, body = np.random.default_rng(3), ball.model.body
+    still = np.zeros((body.node_count, 3))
+    points = surface_frame(0.0, body, ball.field, still, 200, 0.0, rng).points_m
+    return points * [1.05, 0.975, 0.975] + NOISE_M * rng.normal(size=points.shape)
+
+
+def swinging_fit(torus: Experiment, frames: list[ObservedFrame]) -> WindowFit:
+    """A window over the held torus: all of its variables are lasting ones."""
+    variables = make_variables(torus.truth, ["youngs_modulus_pa", "poissons_ratio"])
+    kinds = kinds_of(torus.model.body, torus.field, Simulation(torus.model, torus.truth).backend, ())
+    motion = WindowMotion(torus.model, variables, Simulation(torus.model, torus.truth).backend, kinds)
+    std = np.append(variables.prior_std, 2e-4)
+    fit = WindowFit(motion, Knowledge(np.append(variables.prior_mean, 0.0), np.diag(std**-2.0)), RobustLoss())
+    for frame in frames:
+        fit.add(frame)
+    return fit
+
+
+def test_forgetting_takes_a_part_of_the_information(torus: Experiment) -> None:
+    """Λ after n frames have left = (1 - f)ⁿ (Λ before + theirs): what stays of a material that may change."""
+    frames = seen(torus, 4, 0.02)
+    kept, faded = swinging_fit(torus, frames), swinging_fit(torus, frames)
+    kept.slide(1, np.zeros(12), 0.0)
+    faded.slide(1, np.zeros(12), 0.1)
+    np.testing.assert_allclose(faded.knowledge.information, 0.9**3 * kept.knowledge.information, rtol=1e-12)
+    np.testing.assert_array_equal(faded.knowledge.mean, kept.knowledge.mean)
+    np.testing.assert_array_equal(faded.information, kept.information)
+
+
+def test_a_slide_that_fails_changes_nothing(ball: Experiment) -> None:
+    """Drifts of the wrong number cannot be added: the window must be as it was, or what left would count twice when the
+    slide is tried again."""
+    window = window_of(ball, ["youngs_modulus_pa"])
+    feed(window, seen(ball, 4, 0.02))
+    fit = window._fit
+    knowledge, information, at, start = fit.knowledge, fit.information.copy(), fit.at, fit.motion.start
+    with pytest.raises(ValueError):
+        fit.slide(2, np.zeros(5), 0.0)
+    assert fit.knowledge is knowledge and fit.at is at and fit.motion.start is start
+    np.testing.assert_array_equal(fit.information, information)
+    fit.slide(2, np.full(12, 1e-4), 0.0)
+    assert len(fit.frames) == 2 and fit.slid
+
+
+def test_whole_clouds_in_the_window(torus: Experiment) -> None:
+    """Noise of a cell, 12 mm, on a ring 40 mm thick: by whole clouds, frame by frame, E is within 3 deviations."""
+    rng, clouds = np.random.default_rng(5), []
+    for frame in seen(torus, 7, 0.02, 0.0):
+        noisy = frame.points_m + 0.012 * rng.normal(size=frame.points_m.shape)
+        clouds.append(ObservedFrame.of(frame.time_s, noisy, 0.012))
+    guess = replace(torus.truth, youngs_modulus_pa=np.array([2600.0]))
+    kind = WholeCloud(torus.model.body, torus.field, 0.012)
+    config = replace(CONFIG, frames=6, grow_to_frames=7, points_per_frame=200)
+    window = SlidingWindow(torus.model, guess, ["youngs_modulus_pa"], config, field=torus.field, residual=kind)
+    said = [window.add_measurement(replace(cloud, time_s=40.0 + cloud.time_s)) for cloud in clouds][-1]
+    assert said is not None and said.status == "tracking" and said.noise_scale == 1.0
+    e = said.parameters[0]
+    assert e.observable and abs(e.value - 2000) < 3 * e.std
