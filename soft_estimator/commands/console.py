@@ -9,6 +9,8 @@ import threading
 from types import TracebackType
 from typing import Any, TextIO
 
+from soft_estimator.schema.section import printable
+
 PROGRESS_AFTER_S = 2.0  # shorter work needs no bar
 
 
@@ -29,7 +31,8 @@ def bold(text: str, stream: TextIO) -> str:
 
 
 def stderr_line(text: str, label: str = "") -> None:
-    """One line on stderr, with the program's name in front."""
+    """One line on stderr, with the program's name in front; what a terminal would obey is replaced."""
+    text = "\n".join(printable(line, most=4000) for line in text.split("\n"))
     if label:
         code = "31" if label == "error" else "33"
         text = f"\033[1;{code}m{label}:\033[0m {text}" if wants_colour(sys.stderr) else f"{label}: {text}"

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from soft_estimator.backends.cpu.cloud import points_from_depth, transform_points
+from soft_estimator.schema.section import shown
 
 MOST_POINTS = 20_000_000
 
@@ -88,8 +89,9 @@ class Intrinsics:
             raise ValueError(f"image of {self.width_px}x{self.height_px} px: width and height must be at least 1")
         check_size(self.width_px * self.height_px)
         if not np.isfinite(numbers).all() or not (self.fx_px > 0 and self.fy_px > 0):
+            given = shown([float(number) for number in numbers], 120)
             raise ValueError(
-                f"fx, fy, cx, cy, distortion {numbers} must be finite and fx, fy positive; is it calibrated?"
+                f"fx, fy, cx, cy, distortion {given} must be finite and fx, fy positive; is it calibrated?"
             )
         if len(self.distortion) not in (0, 4, 5):
             raise ValueError(
@@ -106,7 +108,9 @@ class Intrinsics:
         if not any(coefficients):
             coefficients = ()
         elif model not in ("plumb_bob", ""):
-            raise ValueError(f"distortion model {model!r} is not supported; rectify the image or use plumb_bob or none")
+            raise ValueError(
+                f"distortion model {shown(model)} is not supported; rectify the image or use plumb_bob or none"
+            )
         return cls(width_px, height_px, matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2], coefficients)
 
     def rays(self) -> np.ndarray:
@@ -133,8 +137,8 @@ class Intrinsics:
         # a hundredth of a pixel in the corners is still far below what the sensor resolves
         if not worst < 0.01 / max(self.fx_px, self.fy_px):
             raise ValueError(
-                f"distortion {self.distortion} cannot be inverted over {self.width_px}x{self.height_px} px; "
-                "check the calibration or rectify the image"
+                f"distortion {shown(self.distortion, 120)} cannot be inverted over {self.width_px}x{self.height_px} "
+                "px; check the calibration or rectify the image"
             )
         return px, py
 

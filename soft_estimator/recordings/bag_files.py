@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from soft_estimator.recordings.unpacking import bound_chunks, unpack_file, unpack_zstd
+from soft_estimator.schema.section import printable
 
 BAG_ENDINGS = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"  # no CDR message starts like this
@@ -120,8 +121,9 @@ class Bag:
         try:
             return self._store.deserialize_cdr(message.raw, message.kind)
         except Exception as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise ValueError(f"a {message.kind} on {message.topic} cannot be decoded ({said})") from error
+            said = printable(" ".join(str(error).split())) or type(error).__name__
+            kind, topic = printable(message.kind), printable(message.topic)
+            raise ValueError(f"a {kind} on {topic} cannot be decoded ({said})") from error
 
 
 def is_recording(path: Path) -> bool:
@@ -152,7 +154,7 @@ def list_topics(topics: Collection[Topic]) -> str:
     """Topics for an error message: /tf (tf2_msgs/msg/TFMessage, 12 messages), ..."""
     if not topics:
         return "it is empty"
-    return "it has " + ", ".join(f"{t.name} ({t.kind}, {t.count} messages)" for t in topics)
+    return "it has " + printable(", ".join(f"{t.name} ({t.kind}, {t.count} messages)" for t in topics), 600)
 
 
 def check_plain_tables(file: Path) -> None:
@@ -166,7 +168,7 @@ def check_plain_tables(file: Path) -> None:
 
 
 def _damaged(file: Path, error: Exception) -> str:
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = printable(" ".join(str(error).split())) or type(error).__name__
     remedy = "mcap recover" if ".mcap" in file.name else "sqlite3 .recover"
     return f"bag file {file} cannot be read ({said}); it is damaged or was cut short: try `{remedy}` on it"
 

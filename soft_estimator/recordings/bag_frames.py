@@ -17,6 +17,7 @@ from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC
 from soft_estimator.recordings.interface import Frame, TrueSurface
 from soft_estimator.recordings.messages import CLOUD, IMAGE, INFO, TREE, depth_of, lens_of, points_of, seconds_of
 from soft_estimator.recordings.transforms import TransformTree
+from soft_estimator.schema.section import printable
 
 _TRUTH, _MARKER = "diagnostic_msgs/msg/DiagnosticArray", "visualization_msgs/msg/Marker"
 _TRIANGLE_LIST = 11  # type of a Marker
@@ -68,7 +69,8 @@ class BagRecording:
         self.topic, others = choose_topic(bag, topics, self._wanted)
         self.source = self.topic.name
         if others:
-            self.notes.append(f"took {self.source}; there is also {', '.join(others)}: choose with --topic")
+            listed = printable(", ".join(others))
+            self.notes.append(f"took {printable(self.source)}; there is also {listed}: choose with --topic")
         kinds = {t.name: t.kind for t in topics if t.count}
         info = info_topic_of(bag.path, self.source, kinds) if self.topic.kind == IMAGE else None
         truth = next((t.name for t in topics if t.kind == _TRUTH and _ends(t.name, TRUTH_TOPIC)), None)
@@ -145,9 +147,11 @@ def choose_topic(bag: Bag, topics: Sequence[Topic], wanted: str | None) -> tuple
     if wanted is not None:
         named = next((t for t in topics if t.name == wanted or t.name == f"/{wanted}"), None)
         if named is None or named.kind not in (CLOUD, IMAGE) or not named.count:
-            why = "no such topic" if named is None else "no messages" if not named.count else f"a {named.kind}"
+            why = (
+                "no such topic" if named is None else "no messages" if not named.count else f"a {printable(named.kind)}"
+            )
             raise ValueError(
-                f"bag {bag.path} cannot be read from --topic {wanted} ({why}); name a PointCloud2 or depth Image: "
+                f"bag {bag.path} cannot be read from --topic {wanted} ({printable(why)}); name a PointCloud2 or depth Image: "
                 f"{listed}"
             )
         return named, []
@@ -158,7 +162,7 @@ def choose_topic(bag: Bag, topics: Sequence[Topic], wanted: str | None) -> tuple
         )
     usual = [t for t in usable if t.name == USUAL_TOPIC] or (usable if len(usable) == 1 else [])
     if not usual:
-        names = ", ".join(t.name for t in usable)
+        names = printable(", ".join(t.name for t in usable))
         raise ValueError(f"bag {bag.path} has several usable topics, {names}; name one with --topic")
     return usual[0], [t.name for t in usable if t is not usual[0]]
 
@@ -169,6 +173,7 @@ def info_topic_of(path: Path, topic: str, types: dict[str, str]) -> str:
     infos = [name for name, kind in types.items() if kind == INFO]
     if wanted in infos or len(infos) == 1:
         return wanted if wanted in infos else infos[0]
+    wanted, topic = printable(wanted), printable(topic)
     raise ValueError(f"bag {path} has no {wanted} for {topic}; record the camera's CameraInfo, too")
 
 

@@ -45,7 +45,7 @@ class BagWriter:
         self.file = path / f"{path.name}.{'mcap' if storage == 'mcap' else 'db3'}"
         self._connections: dict[str, Any] = {}
         self.counts: dict[str, int] = {}
-        self._pending_bytes = 0
+        self._pending_bytes, self._is_cut_off = 0, False
 
     def __enter__(self) -> BagWriter:
         self._writer.open()
@@ -54,7 +54,7 @@ class BagWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, RecordingCutOff):
+        if self._is_cut_off:
             return
         try:
             self._writer.__exit__(kind, error, trace)
@@ -63,6 +63,7 @@ class BagWriter:
 
     def _cut_off(self, failure: Exception) -> RecordingCutOff:
         """Make readable what is there; the error to raise."""
+        self._is_cut_off = True
         with suppress(Exception):  # what could not be written before cannot be written now either
             self._writer.abort()
         if self.file.suffix == ".mcap":

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from soft_estimator.perception.cloud import Intrinsics
+from soft_estimator.schema.section import printable, shown
 
 CLOUD, IMAGE, INFO = "sensor_msgs/msg/PointCloud2", "sensor_msgs/msg/Image", "sensor_msgs/msg/CameraInfo"
 TREE = "tf2_msgs/msg/TFMessage"
@@ -78,7 +79,8 @@ def field_views(message: PointCloud2, names: tuple[str, ...]) -> list[np.ndarray
     fields = {field.name: field for field in message.fields}
     missing = [name for name in names if name not in fields]
     if missing:
-        raise ValueError(f"the cloud lacks the field {', '.join(missing)}; it has {', '.join(fields) or 'none'}")
+        there = printable(", ".join(fields)) or "none"
+        raise ValueError(f"the cloud lacks the field {', '.join(missing)}; it has {there}")
     return [_field_view(message, fields[name]) for name in names]
 
 
@@ -122,7 +124,9 @@ def points_of(message: PointCloud2) -> np.ndarray:
 def depth_of(message: Image) -> np.ndarray:
     """A depth image (h, w), uint16 [mm] or float32 [m], in this machine's byte order."""
     if message.encoding not in _DEPTH_ENCODINGS:
-        raise ValueError(f"the image's encoding {message.encoding!r} is no depth; choose a topic with 16UC1 or 32FC1")
+        raise ValueError(
+            f"the image's encoding {shown(message.encoding)} is no depth; choose a topic with 16UC1 or 32FC1"
+        )
     item = np.dtype((">" if message.is_bigendian else "<") + _DEPTH_ENCODINGS[message.encoding])
     data = _bytes(message.data)
     if message.step < message.width * item.itemsize or len(data) < message.height * message.step:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.recordings.messages import seconds_of
+from soft_estimator.schema.section import printable, shown
 
 MOST_FRAMES = 1000  # of a tree; a robot has dozens, and each is walked through for every cloud
 MOST_BEYOND_S = 0.1  # so long before the first and after the last transform, that one still counts
@@ -61,7 +62,7 @@ class _Link:
         """(4, 4) from the frame to its parent."""
         position, quaternion = self._place(time_s, child)
         matrix = np.eye(4)
-        matrix[:3, :3], matrix[:3, 3] = rotation_of(quaternion, f"transform of {child}"), position
+        matrix[:3, :3], matrix[:3, 3] = rotation_of(quaternion, f"transform of {printable(child)}"), position
         return matrix
 
     def _place(self, time_s: float | None, child: str) -> tuple[np.ndarray, np.ndarray]:
@@ -71,9 +72,9 @@ class _Link:
         beyond = max(first - time_s, time_s - last)
         if beyond > MOST_BEYOND_S:
             raise ValueError(
-                f"the cloud's stamp {time_s:.3f} s lies {beyond:.3f} s outside the transforms from {child!r} to "
-                f"{self.parent!r}, which cover {first:.3f} to {last:.3f} s; record /tf all the while, or name another "
-                "fixed frame"
+                f"the cloud's stamp {time_s:.3f} s lies {beyond:.3f} s outside the transforms from {shown(child)} to "
+                f"{shown(self.parent)}, which cover {first:.3f} to {last:.3f} s; record /tf all the while, or name "
+                "another fixed frame"
             )
         after = min(max(bisect_left(self.times_s, time_s), 1), len(self.times_s) - 1)
         if len(self.times_s) == 1 or beyond >= 0:
@@ -99,7 +100,7 @@ class TransformTree:
             if link is None or link.parent != parent:
                 link = self.parents[child] = _Link(parent)
             r, t, stamp = entry.transform.rotation, entry.transform.translation, entry.header.stamp
-            quaternion = _unit((r.x, r.y, r.z, r.w), f"transform of {child}")
+            quaternion = _unit((r.x, r.y, r.z, r.w), f"transform of {printable(child)}")
             link.add(seconds_of(stamp), np.array([t.x, t.y, t.z]), quaternion, static)
 
     def root(self, frame: str) -> str:
@@ -122,8 +123,11 @@ class TransformTree:
             if ancestor in down:
                 there = self._along(up, ancestor, time_s)
                 return np.linalg.inv(self._along(down, ancestor, time_s)) @ there
-        known = ", ".join(sorted({*self.parents, *(link.parent for link in self.parents.values())})) or "none"
-        raise ValueError(f"the bag's transforms do not lead from {frame!r} to {fixed!r}; known frames: {known}")
+        names = sorted({*self.parents, *(link.parent for link in self.parents.values())})
+        raise ValueError(
+            f"the bag's transforms do not lead from {shown(frame)} to {shown(fixed)}; known frames: "
+            f"{printable(', '.join(names)) or 'none'}"
+        )
 
     def _to_root(self, frame: str) -> list[str]:
         chain = [frame]

@@ -291,6 +291,12 @@ def shown(value: Any, most: int = 60) -> str:
     return text
 
 
+def printable(text: str, most: int = 300) -> str:
+    """Foreign text within a message: on one line, not too long, and nothing in it that a terminal obeys."""
+    line = "".join(c if c.isprintable() else "\ufffd" for c in text[: most + 1])
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
 def _pieces(value: Any, most: int) -> Iterator[str]:
     if isinstance(value, Mapping):
         yield "{"
