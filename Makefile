@@ -7,7 +7,7 @@ EXTRAS := test,ros,perception,viewer,browser,dask
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint demo docs bench clean
+.PHONY: help test lint boundscheck demo docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -32,6 +32,15 @@ lint: $(STAMP) ## check style, imports and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Compiled with a check of every index, which numba keeps apart only by the folder of its cache. One thread: an error in
+# another one is lost. ALL=1 runs every test that needs no GPU.
+FOREIGN := $(addprefix test/,perception/test_kernels.py perception/test_thinning.py perception/test_fuzz.py test_boundscheck.py)
+boundscheck: export NUMBA_BOUNDSCHECK = 1
+boundscheck: export NUMBA_NUM_THREADS = 1
+boundscheck: export NUMBA_CACHE_DIR = $(CURDIR)/$(VENV)/boundscheck
+boundscheck: $(STAMP) ## run the loops that take foreign data with every index checked; ALL=1: the whole CPU suite
+	$(BIN)/python -m pytest -q -m "not gpu" $(if $(ALL),test,$(FOREIGN))
 
 demo: $(STAMP) ## run the whole ROS 2 graph with a simulated camera for a minute; report in out/demo
 	@$(BIN)/soft-estimator demo --out out/demo
