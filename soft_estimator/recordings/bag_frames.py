@@ -147,11 +147,9 @@ def choose_topic(bag: Bag, topics: Sequence[Topic], wanted: str | None) -> tuple
     if wanted is not None:
         named = next((t for t in topics if t.name == wanted or t.name == f"/{wanted}"), None)
         if named is None or named.kind not in (CLOUD, IMAGE) or not named.count:
-            why = (
-                "no such topic" if named is None else "no messages" if not named.count else f"a {printable(named.kind)}"
-            )
+            why = "no such topic" if named is None else f"a {printable(named.kind)}" if named.count else "no messages"
             raise ValueError(
-                f"bag {bag.path} cannot be read from --topic {wanted} ({printable(why)}); name a PointCloud2 or depth Image: "
+                f"bag {bag.path} cannot be read from --topic {wanted} ({why}); name a PointCloud2 or depth Image: "
                 f"{listed}"
             )
         return named, []
