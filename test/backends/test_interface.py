@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 
 import pytest
+import yaml
 
 from soft_estimator.backends import BackendError, choose_backend
 from soft_estimator.backends.interface import Backend
@@ -40,6 +42,23 @@ def test_capabilities(backend):
 
 def test_nothing_beside_the_interface(backend):
     assert {name for name in vars(type(backend)) if not name.startswith("_")} == set(MEMBERS)
+
+
+def test_the_command_line_takes_both(tmp_path, capsys):
+    """The same three steps of a small ball: the same energy to what solves to 1e-6 leave open."""
+    from soft_estimator.cli import main
+
+    ball = {"shape": {"sphere": {"radius_m": 0.02, "center_m": [0, 0.021, 0]}}, "spacing_m": 0.01}
+    scene = {"name": "small", "body": ball, "contact": {}, "time": {"step_s": 0.005, "duration_s": 0.015}}
+    (tmp_path / "scene.yaml").write_text(yaml.safe_dump({**scene, "material": {"youngs_modulus_pa": 2e4}}))
+    energies = []
+    for name in ("cpu", "reference"):
+        call = ["simulate", str(tmp_path / "scene.yaml"), "--no-pictures", "--json", "--out", str(tmp_path / name)]
+        assert main([*call, "--backend", name]) == 0
+        summary = json.loads(capsys.readouterr().out)
+        assert summary["backend"] == name
+        energies.append([summary["series"][part][-1] for part in ("kinetic_j", "elastic_j", "contact_j")])
+    assert min(energies[0]) > 0 and energies[1] == pytest.approx(energies[0], rel=1e-5)
 
 
 def test_an_unknown_backend_is_one_line():

@@ -12,12 +12,22 @@ import numpy as np
 import pytest
 from backends.loop_arguments import SHAPES, Arrays, noise
 
+from soft_estimator.geometry.shapes import Sphere, sample
+from soft_estimator.physics.body import build_body
+
 TOLERANCE = {np.float64: 1e-11, np.float32: 1e-4}
 
 
 @pytest.fixture(scope="module", params=[np.float64, np.float32], ids=["float64", "float32"])
 def arrays(request, small_torus):
     return Arrays(small_torus, request.param)
+
+
+@pytest.fixture(scope="module")
+def speck():
+    """A sphere of a cell and a half across, all of its cells cut and most of its nodes in one cell only."""
+    body = build_body(sample(Sphere(0.015), 0.02), region_of=lambda x: (x[:, 0] > 0).astype(np.int32))
+    return Arrays(body, np.float64)
 
 
 @pytest.fixture
@@ -67,6 +77,27 @@ def test_rotations(same, reference, arrays, shape):
 
 def signs():
     return np.array([[1.0 if p & bit else -1.0 for bit in (4, 2, 1)] for p in range(8)])
+
+
+def test_a_body_of_a_few_cut_cells(fast, reference, speck):
+    """Chunks, tiles and threads that outnumber the cells: forces, matrix and product as the reference has them."""
+    assert speck.cells <= 27 and (speck.index > 0).all() and (speck.node_cells < 0).sum() > 4 * speck.nodes
+    u, x = speck.displaced("small"), speck.nodal(1.0, 1)
+    results = []
+    for backend in (reference, fast):
+        to = backend.to_device
+        nodes, index, table, young, lam, mu = (to(a) if isinstance(a, np.ndarray) else a for a in speck.elastic())
+        r, corner = (to(speck.out(speck.cells, width)) for width in (9, 24))
+        blocks, product = to(speck.out(len(speck.pattern[1]), 9)), to(speck.out(speck.nodes, 3))
+        backend.rotations(to(u), nodes, speck.spacing, r)
+        backend.cell_forces(to(u), to(x), 1.0, r, nodes, index, table, young, lam, mu, speck.spacing, corner)
+        row_start, column, slot, around = map(to, (*speck.pattern, speck.body.slot, speck.node_cells))
+        diagonal = to(np.ones(speck.nodes))
+        backend.assemble(r, around, index, table, young, lam, mu, 0.9, diagonal, row_start, slot, blocks)
+        backend.multiply(row_start, column, blocks, to(x), product)
+        results.append([backend.to_host(a) for a in (r, corner, blocks, product)])
+    for want, got in zip(*results):
+        assert np.linalg.norm(got - want) <= TOLERANCE[np.float64] * np.linalg.norm(want)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
