@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := test,ros,perception,viewer,browser,dask
+# Tests run side by side, each process with one thread (test/conftest.py): on two cores two. make test WORKERS=8
+WORKERS ?= 2
+PYTEST := NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint boundscheck demo docs bench clean
+.PHONY: help quick test style lint warm boundscheck demo docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -23,15 +26,22 @@ $(STAMP): setup.py setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@touch $@
 
-test: $(STAMP) ## check style and imports, run the tests
+style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -q
 
-lint: $(STAMP) ## check style, imports and types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+lint: style ## check style, imports and types
 	$(BIN)/mypy
+
+# Loops are compiled once, before two processes would do so at the same time.
+warm: $(STAMP)
+	@NUMBA_NUM_THREADS=1 $(BIN)/python test/warm_up.py
+
+quick: style warm ## what a change needs, in under three minutes on two cores
+	$(PYTEST) -m "not slow" --durations=10
+
+test: style warm ## check style and imports, run the tests; the slowest are named
+	$(PYTEST) --durations=25
 
 # Compiled with a check of every index, which numba keeps apart only by the folder of its cache. One thread: an error in
 # another one is lost. ALL=1 runs every test that needs no GPU.
@@ -42,7 +52,7 @@ boundscheck: export NUMBA_CACHE_DIR = $(CURDIR)/$(VENV)/boundscheck
 boundscheck: $(STAMP) ## run the loops that take foreign data with every index checked; ALL=1: the whole CPU suite
 	$(BIN)/python -m pytest -q -m "not gpu" $(if $(ALL),test,$(FOREIGN))
 
-demo: $(STAMP) ## run the whole ROS 2 graph with a simulated camera for a minute; report in out/demo
+demo: $(STAMP) ## run the whole ROS 2 graph with a simulated camera for a minute (without ROS: from its bag); report in out/demo
 	@$(BIN)/soft-estimator demo --out out/demo
 
 docs: $(STAMP) ## refresh docs/: the references made from the code

@@ -72,7 +72,14 @@ setup(
     ],
     extras_require={
         # The launch_testing plugin of a ROS install breaks pytest 9.
-        "test": ["pytest>=8,<9", "hypothesis>=6.100,<7", "ruff>=0.6,<1", "mypy>=1.11,<3", "scikit-image>=0.22,<1"],
+        "test": [
+            "pytest>=8,<9",
+            "pytest-xdist>=3.7,<4",
+            "hypothesis>=6.100,<7",
+            "ruff>=0.6,<1",
+            "mypy>=1.11,<3",
+            "scikit-image>=0.22,<1",
+        ],
         "ros": ROS_REQUIREMENTS,
         "dask": ["distributed>=2024.1,<2027"],  # fleets of bags
         "viewer": ["viser>=1.1,<2"],

@@ -1,8 +1,29 @@
-"""Shared by all tests: `gpu` tests are skipped where there is no CUDA device."""
+"""Shared by all tests: `gpu` tests are skipped where there is no CUDA device; which tests share a process."""
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
+
+
+def pytest_configure() -> None:
+    """Beside other processes one thread each; two are there for tests that compare their results.
+
+    Started in the background of a shell, Ctrl-C is ignored, and would be by every process that a test starts and ends.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        import numba
+
+        numba.set_num_threads(1)
 
 
 def _why_no_gpu() -> str:
@@ -17,7 +38,33 @@ def _why_no_gpu() -> str:
         return f"no CUDA device ({error})"
 
 
+# These start graphs, servers and browsers of their own: several at a time would be late for one another.
+ONE_AT_A_TIME = (
+    "test/ros/",
+    "test/viewer/",
+    "test/live/test_play.py",
+    "test/report/test_in_browser.py",
+    "test/test_readme.py::test_live_graph_starts",
+    "test/test_readme.py::test_viewer_serves",
+)
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests of one file share its fixtures, so they share a process."""
+    return "graphs and browsers" if item.nodeid.startswith(ONE_AT_A_TIME) else item.nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    _skip_without_gpu(items)
+    # The longest first: two processes then end at about the same time.
+    slow = {_group(item) for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: _group(item) not in slow)
+
+
+def _skip_without_gpu(items: list[pytest.Item]) -> None:
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = _why_no_gpu() if marked else ""
     if reason:

@@ -47,6 +47,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_a_scene_becomes_files_and_json(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = command("simulate", write_scene(tmp_path), "--out", str(out), "--steps", "2", "--json", "--backend", "cpu")

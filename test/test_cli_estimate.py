@@ -55,6 +55,7 @@ def write_frames(folder: Path, points: np.ndarray, stamps: str = "a.npy,0.04\n")
     return str(folder)
 
 
+@pytest.mark.slow
 def test_an_estimate_becomes_files_and_json(tmp_path: Path) -> None:
     out = tmp_path / "out"
     scene = write_scene(tmp_path)

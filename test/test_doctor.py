@@ -196,6 +196,7 @@ def test_a_broken_simulation_is_found(fakes: Fakes) -> None:
     assert "failed" in {c.status for c in found} and not core_works(found)
 
 
+@pytest.mark.slow
 def test_the_command_as_a_whole(fakes: Fakes) -> None:
     """With ROS and CuPy hidden the core works: exit code 0, and the self-test is right."""
     fakes.hide("rclpy", "cupy", "open3d")

@@ -58,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(arguments: list[str], folder: Path, seconds: float = 400) -> subprocess.CompletedProcess[str]:
+def call(arguments: list[str], folder: Path, seconds: float = 1200) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ROS_LOG_DIR": str(folder), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "soft_estimator", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)

@@ -15,6 +15,7 @@ from soft_estimator.estimation.variables import make_variables
 from soft_estimator.physics.step import Simulation
 
 
+@pytest.mark.slow
 def test_states_come_back_to_the_bit(ball: Experiment) -> None:
     """Every state of a bounce, asked for in any order, is the one that was put in; about 2 √steps are held."""
     simulation = Simulation(ball.model, ball.truth)

@@ -144,6 +144,7 @@ def noisy(torus: Experiment, std_m: float, stated_m: float, seed: int, guess_pa:
     return Problem(torus.model, variables, frames, field=torus.field)
 
 
+@pytest.mark.slow
 def test_stiffness_through_noise_of_a_cell(torus: Experiment) -> None:
     """12 mm of noise on a ring 40 mm thick, from a guess 30 % too stiff: within 3 stated deviations, which are below
     10 %."""
@@ -155,6 +156,7 @@ def test_stiffness_through_noise_of_a_cell(torus: Experiment) -> None:
     assert answer.noise_scale == 1.0  # as stated
 
 
+@pytest.mark.slow
 def test_noise_that_was_stated_too_small_is_seen(torus: Experiment) -> None:
     """Points scatter 15 mm where 10 are stated: the scale found is 1.5, to a tenth."""
     problem = noisy(torus, 0.015, 0.010, 1, 2000.0)

@@ -46,6 +46,7 @@ def test_exact_points_give_the_truth_from_ten_times_off(torus: Experiment, start
     np.testing.assert_allclose(found, [2000.0, 0.3], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_twenty_random_starts_reach_one_minimum(torus: Experiment) -> None:
     """At least 19 of 20 starts within a factor of ten in E end at the same E, to 0.1 %."""
     early = replace(torus, steps=10)
@@ -55,6 +56,7 @@ def test_twenty_random_starts_reach_one_minimum(torus: Experiment) -> None:
     assert sum(same) >= 19
 
 
+@pytest.mark.slow
 def test_noisy_points_stay_within_their_interval(torus: Experiment) -> None:
     """Noise of 0.1 voxel: E within 1 %, and the 95 % interval holds the truth in at least 6 of 8 trials.
 
@@ -98,6 +100,7 @@ def test_plane_and_motion_of_a_bouncing_ball(ball: Experiment) -> None:
     np.testing.assert_allclose(found.velocity_m_s, ball.truth.velocity_m_s, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minimiser", [fit_lbfgs, fit_barzilai_borwein])
 def test_gradient_methods_reach_the_same_minimum(torus: Experiment, minimiser: object) -> None:
     problem = problem_of(torus, ["youngs_modulus_pa"], torus.frames(2e-4), youngs_modulus_pa=np.array([2300.0]))
@@ -106,6 +109,7 @@ def test_gradient_methods_reach_the_same_minimum(torus: Experiment, minimiser: o
     assert minimiser(problem, theta, max_iterations=40).theta[0] == pytest.approx(reference, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_another_model_makes_the_frames() -> None:
     """Frames from a grid twice as fine, another integrator and half its step: E within 5 %."""
     finer = replace(swinging(0.0045, hht_scheme(0.005, -0.05)), steps=24, every=6)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import pytest
 from gradient_suite import RollOut, complaints, table
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -138,6 +139,7 @@ def test_one_step(scene: Scene) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, derandomize=True, phases=AS_DRAWN)
 @given(scene=scenes())
 def test_thirty_steps_with_a_point_cloud(scene: Scene) -> None:

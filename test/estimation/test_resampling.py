@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from estimation_experiments import Experiment
 
 from soft_estimator.estimation.fitting.least_squares import Fit, normal_equations
@@ -44,6 +45,7 @@ def test_the_shift_by_noise_is_foretold(torus: Experiment) -> None:
     assert abs(moved - foretold) < LEFT_OVER * abs(moved)
 
 
+@pytest.mark.slow
 def test_refining_corrects_the_value_and_widens_the_interval(torus: Experiment) -> None:
     """The answer moves by the shift, its deviation grows by what may be left of it, and the lines are kept."""
     problem = noisy(torus, 5, 300)

@@ -158,6 +158,7 @@ def test_oblique_planes_match_the_corner_tetrahedron():
         np.testing.assert_allclose(total[1:], total[0] * n / np.linalg.norm(n), rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_symmetric_under_the_cube_group():
     """The 48 reflections and axis swaps of a cell move its weights along: the split has the cube's whole symmetry."""
     phi = sign_patterns(np.random.default_rng(7))[::7]

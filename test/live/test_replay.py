@@ -96,6 +96,7 @@ def test_the_same_bytes_in_another_process(
     assert elsewhere[ESTIMATES].count(b"\n") == len(replayed.rows) + 1
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_and_survives_a_bad_bag(
     elsewhere: dict[str, bytes], bag: Path, config: ReplayConfig, tmp_path: Path
 ) -> None:

@@ -251,7 +251,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         pytest.skip("one thread only")
     depth = 1 + 0.05 * np.random.default_rng(7).standard_normal((60, 80))
     lens = np.array([100.0, 100.0, 39.5, 29.5, 0, 0, 0, 0, 0])
-    results = []
+    results, before = [], numba.get_num_threads()
     for threads in (1, 2):
         numba.set_num_threads(threads)
         smooth, cosine = np.empty_like(depth), np.empty_like(depth)
@@ -261,6 +261,6 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         args = (smooth, np.ones(depth.shape, dtype=bool), cosine, np.array([0.03, 0.0]), lens)
         integrate(*args, 0.02 * np.eye(3), np.array([-0.2, -0.2, 0.8]), 0.1, *field)
         results.append([smooth, cosine, *field])
-    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    numba.set_num_threads(before)
     for one, two in zip(*results):
         assert np.array_equal(one, two)

@@ -71,6 +71,7 @@ def test_object_points_are_clean_and_complete(name: str) -> None:
         assert judged["points"] <= FinderSettings().point_budget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["torus"])
 def test_the_object_is_held_through_a_bounce_and_a_passing_hand(name: str) -> None:
     # the hand hides nine tenths of the object for some frames; none of it may be taken for the object (1 %: edges)

@@ -20,6 +20,7 @@ from soft_estimator.perception.settings import FinderSettings, NoiseSettings, Sc
 NEEDS_BUNNY = pytest.mark.skipif(not has_bunny(), reason="needs the data folder")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["torus", pytest.param("bunny", marks=NEEDS_BUNNY)])
 def test_eight_noisy_views_give_the_shape(name: str) -> None:
     # required: volume within 3 %, surface within one voxel. All of the surface that was seen is, be it the scan or the
@@ -85,6 +86,7 @@ def test_bare_points_fuse_like_the_depth_image_they_came_from() -> None:
     assert c.volume_m3 == pytest.approx(body.volume_m3, rel=0.15)
 
 
+@pytest.mark.slow
 def test_eight_views_in_no_order_give_the_shape() -> None:
     # the same is required of them as of images: volume within 3 %, the seen surface within one voxel
     body = make_body("torus")

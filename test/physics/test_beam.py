@@ -82,6 +82,7 @@ def test_deflection_with_poissons_ratio(method):
     assert abs(relative_error(8, 0.3, method)) < 0.03
 
 
+@pytest.mark.slow
 def test_deflection_of_a_beam_turned_in_the_grid():
     """Turned by 30° about two axes, every surface cell is cut: within 5 % at 8 cells (ν = 0.3)."""
     assert abs(relative_error(8, 0.3, turn=TILTED)) < 0.05

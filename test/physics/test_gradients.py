@@ -82,7 +82,8 @@ CASES = [
 WITHOUT_CONTACT = ("plane_normal", "plane_offset_m")
 
 
-@pytest.mark.parametrize(("scheme", "support", "contact", "steps"), [(*c, s) for c in CASES for s in (1, 3)])
+@pytest.mark.parametrize("steps", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("scheme", "support", "contact"), CASES)
 def test_every_derivative(body: Body, scheme: str, support: str, contact: str, steps: int) -> None:
     """p ∂J/∂p of every number in `Parameters`, through one step and three: tangent = adjoint = differences.
 

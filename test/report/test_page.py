@@ -67,6 +67,7 @@ def test_the_drawn_plane_lies_in_the_plane() -> None:
     assert corners @ np.array([0, 0.6, 0.8]) + 0.05 == pytest.approx(np.zeros(4), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_without_plotly_there_are_still_pictures(content: ReportContent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     plotly_packed.cache_clear()
@@ -81,6 +82,7 @@ def test_a_report_may_be_empty() -> None:
     assert "<h1>nothing</h1>" in html and "<section" not in html
 
 
+@pytest.mark.slow
 def test_the_same_content_gives_the_same_page(content: ReportContent) -> None:
     assert report_html(content) == report_html(content)
 

@@ -33,6 +33,7 @@ def write_scene(folder: Path, file: str = "body.npz", more: str = "", grid: str 
     return path
 
 
+@pytest.mark.slow
 def test_eight_noisy_views_of_a_torus_become_a_simulated_body(tmp_path: Path) -> None:
     body = make_body("torus")
     scan = fuse_scan([view.cloud for view in scan_views(body, 8)], ScanSettings(prior="none", target_cells=1500))

@@ -66,6 +66,7 @@ def test_kept_frames_move_with_the_body(fall: SimulationResult) -> None:
     assert last.strain.max() < 1e-3
 
 
+@pytest.mark.slow
 def test_written_files(tmp_path: Path) -> None:
     fall = simulate(build_scene(small_scene(time={"step_s": "5 ms", "duration_s": 0.015}), Path()))
     summary = write_result(fall, tmp_path / "new" / "folder", meshes=True)
