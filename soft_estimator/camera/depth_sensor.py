@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from soft_estimator.camera.pinhole import Mesh, PinholeCamera, depth_and_mesh_images, points_from_depth
+from soft_estimator.config_estimation import NoiseConfig
+
+_DEFAULT = NoiseConfig()  # the configuration is the home of defaults
 
 
 @dataclass(frozen=True)
@@ -33,18 +36,18 @@ class DepthNoise:
         min_range_m, max_range_m: measured depths outside are lost [m].
     """
 
-    axial_floor_m: float = 0.0005
-    axial_per_m: float = 0.0025
-    lateral_std_px: float = 0.3
-    baseline_m: float = 0.05
-    disparity_steps_per_px: float = 32.0
-    flying_probability: float = 0.3
-    edge_relative: float = 0.02
-    background_m: float = 0.0
-    dropout_probability: float = 0.01
-    grazing_dropout_probability: float = 0.8
-    min_range_m: float = 0.1
-    max_range_m: float = 10.0
+    axial_floor_m: float = _DEFAULT.axial_floor_m
+    axial_per_m: float = _DEFAULT.axial_per_m
+    lateral_std_px: float = _DEFAULT.lateral_std_px
+    baseline_m: float = _DEFAULT.baseline_m
+    disparity_steps_per_px: float = _DEFAULT.disparity_steps_per_px
+    flying_probability: float = _DEFAULT.flying_probability
+    edge_relative: float = _DEFAULT.edge_relative
+    background_m: float = _DEFAULT.background_m
+    dropout_probability: float = _DEFAULT.dropout_probability
+    grazing_dropout_probability: float = _DEFAULT.grazing_dropout_probability
+    min_range_m: float = _DEFAULT.min_range_m
+    max_range_m: float = _DEFAULT.max_range_m
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
