@@ -9,7 +9,8 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import PARAMETERS
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.residuals.robust import RobustLoss
-from soft_estimator.estimation.window.sliding_window import FoundPose, Locate, SlidingWindow
+from soft_estimator.estimation.window.episode import FoundPose, Locate
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.perception.register import PoseRefused, register
 from soft_estimator.perception.settings import RegisterSettings
 from soft_estimator.scene.scene import Scene

@@ -51,7 +51,7 @@ def test_slopes_are_those_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
     common = 0.3 * rng.normal(size=6)
 
     def at(x: np.ndarray):
-        return cloud.explain(samples + dx @ x[:2], dx, x[2], bumps @ (common + x[3:]), np.zeros(6))
+        return cloud.terms(samples + dx @ x[:2], dx, x[2], bumps @ (common + x[3:]), np.zeros(6))
 
     x, step = np.array([0.1, 0.05, 0.1, *np.zeros(6)]), 1e-4
     gradient = at(x).gradient
@@ -67,7 +67,7 @@ def fitted_sphere(cloud: Cloud, samples: np.ndarray, dx: np.ndarray) -> tuple[np
     x, prior = np.zeros(2 + functions), np.r_[0.0, 0.0, np.full(functions, DENSITY_STD**-2)]
     free = np.arange(3 + functions) != 2
     for _ in range(8):
-        terms = cloud.explain(samples + dx @ x[:2], dx, 0.0, cloud.bumps @ x[2:], np.zeros(functions))
+        terms = cloud.terms(samples + dx @ x[:2], dx, 0.0, cloud.bumps @ x[2:], np.zeros(functions))
         information = terms.information[np.ix_(free, free)] + np.diag(prior)
         x = x + np.linalg.solve(information, terms.gradient[free] - prior * x)
     return x[:2], np.sqrt(np.diag(np.linalg.inv(information))[:2])

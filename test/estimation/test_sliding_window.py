@@ -12,7 +12,8 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.window.arrival import Knowledge, begin_anew
-from soft_estimator.estimation.window.sliding_window import FoundPose, SlidingWindow
+from soft_estimator.estimation.window.episode import FoundPose
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.contact import ContactLaw

@@ -150,7 +150,9 @@ def test_a_bent_start_is_waited_out(ball: Experiment) -> None:
     window.add_frame(5.12, x, NOISE_M)
     assert (window.counters.frames_refused, window.counters.frames_used) == (4, 1)
     assert window._bent.model_std > 0.1 and "intervals are wider" in window._bent.notes[0]
-    assert window._model_variance()[0] == pytest.approx(config.model_std**2 + window._bent.model_std**2)
+    assert window.episodes.model_variance(window._bent.model_std)[0] == pytest.approx(
+        config.model_std**2 + window._bent.model_std**2
+    )
     hasty = window_of(ball, ["youngs_modulus_pa"], replace(config, bent_patience_s=0.0))
     hasty.add_frame(5.0, x, NOISE_M)
     assert hasty.counters.frames_used == 1

@@ -11,6 +11,14 @@ from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSet
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.physics.solver import SolverError
 
+_BOUND_STDS = 6.0  # of the prior: beyond that a guess is a mistake, and the simulation may not bear it
+# Barzilai-Borwein: the first step moves no variable by more than a tenth; one that raises the cost tenfold is cut to a
+# quarter. The method is not monotone, and rises of less are how it gets along narrow valleys (Raydan 1997).
+_FIRST_STEP, _WORST_RISE, _CUT, _MOST_CUTS = 0.1, 10.0, 0.25, 30
+_LONGEST = 1.0  # step of any variable
+# Where points change cells the cost has small steps, worth up to this part of it.
+_CELL_STEPS = 1e-3
+
 
 def fit_lbfgs(
     problem: Problem, theta: np.ndarray, *, max_iterations: int = 100, progress: Progress | None = None
@@ -34,7 +42,7 @@ def fit_lbfgs(
             progress(len(history), len(problem.frames), evaluation)
         return evaluation.cost, evaluation.known_gradient
 
-    bounds = list(zip(v.prior_mean - 6 * v.prior_std, v.prior_mean + 6 * v.prior_std))
+    bounds = list(zip(v.prior_mean - _BOUND_STDS * v.prior_std, v.prior_mean + _BOUND_STDS * v.prior_std))
     result = minimize(cost, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": max_iterations})
     if not found:
         raise SolverError(f"no step of L-BFGS could be simulated, not even the first guess: {failure[-1]}")
@@ -54,7 +62,7 @@ def fit_barzilai_borwein(
     first = current
     history: list[dict] = []
     best = current
-    rate = 0.1 / max(np.abs(current.known_gradient).max(), 1e-300)
+    rate = _FIRST_STEP / max(np.abs(current.known_gradient).max(), 1e-300)
     reason = f"reached {max_iterations} iterations"
     for iteration in range(1, max_iterations + 1):
         history.append({"frames": len(problem.frames), "cost": current.cost, "theta": current.theta.copy()})
@@ -62,8 +70,8 @@ def fit_barzilai_borwein(
             progress(iteration, len(problem.frames), current)
         if np.abs(current.known_gradient).max() <= gradient_tolerance * max(np.abs(first.known_gradient).max(), 1e-300):
             reason = f"gradient below {gradient_tolerance:g} of the first one"
-            # Where points change cells the cost has small steps; an iterate that fell into one is no better.
-            best = current if current.cost <= (1 + 1e-3) * best.cost else best
+            # An iterate that fell into a small step of the cost is no better.
+            best = current if current.cost <= (1 + _CELL_STEPS) * best.cost else best
             break
         trial, rate = _safe_step(problem, current, rate)
         if trial is None:
@@ -78,15 +86,15 @@ def fit_barzilai_borwein(
 
 
 def _safe_step(problem: Problem, current: Evaluation, rate: float) -> tuple[Evaluation | None, float]:
-    for _ in range(30):
-        step = np.clip(-rate * current.known_gradient, -1.0, 1.0)
+    for _ in range(_MOST_CUTS):
+        step = np.clip(-rate * current.known_gradient, -_LONGEST, _LONGEST)
         try:
             trial = problem.evaluate(current.theta + step, gradient=True)
         except SolverError:
             trial = None
-        if trial is not None and trial.cost <= 10 * current.cost:
+        if trial is not None and trial.cost <= _WORST_RISE * current.cost:
             return trial, rate
-        rate *= 0.25
+        rate *= _CUT
     return None, rate
 
 

@@ -49,7 +49,10 @@ class Fit:
 
 
 def growing_windows(frames: int) -> list[int]:
-    """1, 2, 3, 5, 8, ... up to all frames: early frames are nearly convex in the parameters, late ones are not."""
+    """1, 2, 3, 5, 8, ... up to all frames: early frames are nearly convex in the parameters, late ones are not.
+
+    Growth by 1.7 keeps the work of all windows below two and a half times that of the last (1 + 1/1.7 + ...).
+    """
     out = []
     size = 1.0
     while size < frames:
@@ -78,7 +81,7 @@ def fit(
         last = k == len(windows) - 1
         part = settings if last else replace(EARLY_WINDOWS, max_step=settings.max_step)
         current = problem.evaluate(theta, frames, jacobian=True)
-        if not last and not _tells(problem, current):
+        if not last and not _informs(problem, current):
             continue
 
         def note(at: Evaluation, frames: int = frames) -> None:
@@ -128,7 +131,7 @@ class _Distances:
         return None
 
 
-def _tells(problem: Problem, at: Evaluation) -> bool:
+def _informs(problem: Problem, at: Evaluation) -> bool:
     """Whether the data know any variable better than its prior does."""
     information = (at.known_jacobian**2 * at.weight[:, None]).sum(axis=0)
     return bool((information * problem.variables.prior_std**2 > 1.0).any())

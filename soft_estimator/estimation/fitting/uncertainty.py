@@ -10,8 +10,11 @@ from soft_estimator.estimation.fitting.resampling import Resampling
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural
 
-# A parameter counts as observed when the data alone narrowed it at least this much below its prior.
+# A parameter counts as observed when the data narrowed it at least this much below its prior: as much as three more
+# observations as good as the prior would.
 NARROWED = 0.5
+_LEAST_NOISE = 0.1  # of the stated noise: exact points must not claim a certainty that the arithmetic does not have
+_LEAST_FRAMES = 4  # whose scores' spread means anything
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def frame_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     is.
     """
     frames = len(scores)
-    if frames < 4:
+    if frames < _LEAST_FRAMES:
         return np.ones(len(covariance))
     scores = scores - scores.mean(axis=0)
     spread = covariance @ (scores.T @ scores * frames / (frames - 1)) @ covariance
@@ -128,7 +131,7 @@ def noise_scale(residual: np.ndarray, variables: int) -> float:
     if len(residual) == 0:
         return 1.0
     freedom = max(len(residual) - variables, 1) / len(residual)
-    return max(1.4826 * float(np.median(np.abs(residual))) / np.sqrt(freedom), 0.1)
+    return max(1.4826 * float(np.median(np.abs(residual))) / np.sqrt(freedom), _LEAST_NOISE)
 
 
 def _reasons(v: Variables, information: np.ndarray, covariance: np.ndarray, touched: bool) -> list[str]:

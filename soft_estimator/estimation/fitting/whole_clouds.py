@@ -46,7 +46,7 @@ class CloudFit:
     """The likelihood of a problem's clouds, an objective of `gauss_newton`.
 
     Args:
-        problem: all of its frames have isotropic noise. progress: told (frames used, θ, log-likelihood).
+        problem: all of its frames have isotropic noise. progress: called with (frames used, θ, log-likelihood).
     """
 
     def __init__(self, problem: Problem, progress: Progress | None = None) -> None:
@@ -76,7 +76,7 @@ class CloudFit:
             departure = known[k].departure if k < len(known) else np.zeros(self.bumps.shape[1])
             dx = self.samples.changes_m(du)
             place = self.samples.positions_m(u)
-            terms.append(self.clouds[k].explain(place, dx, float(x[self.own]), self.log_areas[k] + density, departure))
+            terms.append(self.clouds[k].terms(place, dx, float(x[self.own]), self.log_areas[k] + density, departure))
         off = x - self.mean
         return Likelihood(
             x,

@@ -16,7 +16,9 @@ from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
 from soft_estimator.physics.body import Body
 
 HALO_CELLS = 3  # the halo reaches this many cells beyond the surface
-_NEIGHBOURS = 24  # nodes of the body an extrapolated node follows
+_NEIGHBOURS = 24  # nodes of the body an extrapolated node follows: six times the four that an affine motion needs
+_SOLID = 0.05  # of a cell's volume: nodes with less hang on slivers and are not followed
+_WEIGHT_WIDTH = 0.25  # in exp(-_WEIGHT_WIDTH (Δ/h)²): neighbours two cells farther than the nearest count a third of it
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,13 @@ def _follow(body: Body, halo_m: np.ndarray) -> sp.csr_matrix:
     identity = sp.identity(count, format="csr")
     if len(halo_m) == 0:
         return identity
-    solid = np.nonzero(body.node_volume_m3 > 0.05 * h**3)[0]
+    solid = np.nonzero(body.node_volume_m3 > _SOLID * h**3)[0]
     near = min(_NEIGHBOURS, len(solid))
     distance, index = cKDTree(body.node_position_m[solid]).query(halo_m, k=near)
     index = solid[index]
     arm = (body.node_position_m[index] - halo_m[:, None]) / h
     basis = np.concatenate([np.ones((*arm.shape[:2], 1)), arm], axis=2)
-    weight = np.exp(-0.25 * ((distance - distance[:, :1]) / h) ** 2)
+    weight = np.exp(-_WEIGHT_WIDTH * ((distance - distance[:, :1]) / h) ** 2)
     normal = np.einsum("nki,nk,nkj->nij", basis, weight, basis)
     normal[:, 1:, 1:] += 1e-12 * np.trace(normal, axis1=1, axis2=2)[:, None, None] * np.eye(3)
     first = np.linalg.solve(normal, np.broadcast_to(np.eye(4)[:, :1], (len(halo_m), 4, 1)))[..., 0]

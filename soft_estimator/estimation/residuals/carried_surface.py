@@ -17,6 +17,9 @@ from soft_estimator.physics.body import Body
 LEAST_SLOPE = 0.3
 REACH_CELLS = 2.5  # how far from the surface lines are followed: within the halo with a cell to spare on either side
 _LINE_STEPS = 12  # of Newton's method along a ray; three are the rule
+_LINE_DONE, _LINE_GOOD = 1e-10, 1e-7  # cells off the surface at which the steps end, and at which a line has met it
+_ONTO_STEPS, _ONTO_DONE = 8, 1e-12  # the same for points moved onto the surface: steps, and cells moved by the last
+_GRAZING = 1e-3  # cosine below which a line runs along the surface and meets it nowhere near
 
 
 @dataclass
@@ -82,12 +85,12 @@ class CarriedSurface:
             rows, away, there, slope = rows[on], away[on], there.of(on), slope[on]
             if len(rows) == 0:
                 return
-            if np.abs(there.value).max() < 1e-10 * h:
+            if np.abs(there.value).max() < _LINE_DONE * h:
                 break
             away += np.clip(there.value / slope, -h, h)
             there = self.measure(points[rows] - away[:, None] * along[rows], bias[rows])
         slope = np.einsum("na,na->n", there.by_value, along[rows])
-        on = (there.cell >= 0) & (slope > LEAST_SLOPE) & (np.abs(there.value) < 1e-7 * h)
+        on = (there.cell >= 0) & (slope > LEAST_SLOPE) & (np.abs(there.value) < _LINE_GOOD * h)
         rows, there = rows[on], there.of(on)
         at.nodes[rows], at.weights[rows], at.value[rows] = there.nodes, there.weights, away[on]
         at.by_value[rows], at.by_slope[rows] = there.by_value / slope[on, None], 0.0
@@ -121,13 +124,13 @@ def onto_surface(
     points = np.array(points_m, dtype=np.float64)
     carried = CarriedSurface(field, u)
     moving = np.arange(len(points))
-    for _ in range(8):
+    for _ in range(_ONTO_STEPS):
         at = carried.measure(points[moving], np.zeros(len(moving)))
         direction = at.by_value if rays is None else rays[moving]
         along = np.einsum("na,na->n", at.by_value, direction)
-        step = np.where(np.abs(along) > 1e-3, at.value / np.where(along == 0, 1.0, along), 0.0)
+        step = np.where(np.abs(along) > _GRAZING, at.value / np.where(along == 0, 1.0, along), 0.0)
         points[moving] -= np.clip(step, -field.spacing_m, field.spacing_m)[:, None] * direction
-        moving = moving[np.abs(step) > 1e-12 * field.spacing_m]
+        moving = moving[np.abs(step) > _ONTO_DONE * field.spacing_m]
         if len(moving) == 0:
             break
     return points

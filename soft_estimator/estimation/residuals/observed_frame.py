@@ -8,6 +8,7 @@ import numpy as np
 
 # Of noise along a ray that meets a round body anywhere, the mean of ½ sin²θ over what the camera sees.
 RAY_CURVATURE_SHARE = 0.25
+_SAME_SHARE = 1e-3  # shares nearer to one than this are those of isotropic noise, whatever file they came from
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ObservedFrame:
 
 def is_isotropic(frame: ObservedFrame) -> bool:
     """Whether all of a frame's noise is the same in all directions."""
-    return frame.along is None and bool((np.abs(frame.curvature_share - 1) < 1e-3).all())
+    return frame.along is None and bool((np.abs(frame.curvature_share - 1) < _SAME_SHARE).all())
 
 
 def point_bias(frame: ObservedFrame) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What is known when a window begins: a state, how it depends on the variables, and a quadratic prior of them.
 
-Past frames are remembered by a Gaussian. When the window slides, the variables of the start (pose and motion) are
+Past frames are marginalised to a Gaussian. When the window slides, the variables of the start (pose and motion) are
 replaced by a rigid correction of the state at the new start; the model may have left the true path a little by then,
 which widens what is known of that correction.
 """

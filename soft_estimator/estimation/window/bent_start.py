@@ -16,17 +16,21 @@ from soft_estimator.estimation.variables import Variables
 # Variance that neighbouring residuals share, relative to their noise: 28 frames of the demo's ball, 400 points each,
 # showed at most 0.14 where it was not bent, and 0.23 to 3 where it was.
 UNEVEN = 0.25
-_WIDEN = 0.2  # relative standard deviation of the material for an unevenness of one
-_WIDEST = 0.5
-_NEIGHBOURS = 12
+# Relative standard deviation of the material for an unevenness of one: starts right after a bounce of the demo's ball,
+# uneven by about one, gave stiffnesses a few per cent and dampings a quarter off.
+_WIDEN = 0.2
+_WIDEST = 0.5  # beyond half of itself a value is not known anyway
+_NEIGHBOURS = 12  # two rings of them: enough for a plane, few enough to follow the surface's curve
+_LEAST_POINTS = 20  # fewer have no neighbourhoods
+_OUTLIER = 3.0  # residuals count up to this many usual ones, so that a few strays do not make a frame uneven
 
 
 def unevenness(predicted: PredictedFrame) -> float:
     """Variance that residuals share with their neighbours, relative to the noise in which neighbours differ."""
-    if len(predicted.residual) < 20:
+    if len(predicted.residual) < _LEAST_POINTS:
         return 0.0
     usual = max(1.4826 * float(np.median(np.abs(predicted.residual))), 1e-12)
-    r = np.clip(predicted.residual, -3 * usual, 3 * usual)
+    r = np.clip(predicted.residual, -_OUTLIER * usual, _OUTLIER * usual)
     points = _flattened(predicted.frame.points_m)
     local = 0.5 * float(np.mean((r - r[cKDTree(points).query(points, 2)[1][:, 1]]) ** 2))
     return (float(np.mean(r**2)) - local) / max(local, 0.25)  # a quarter: noise of half the stated width
@@ -43,10 +47,10 @@ def _flattened(points_m: np.ndarray) -> np.ndarray:
 
 
 class BentStarts:
-    """Refuses bent starts for a while, then takes one and remembers by how much it is to be trusted less.
+    """Refuses bent starts for a while, then takes one and keeps how much less it is to be trusted.
 
     Attributes:
-        model_std: relative standard deviation to add to what is said of the material. notes: what to say of it.
+        model_std: relative standard deviation to add to that of the material. notes: what to publish with it.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class ToldPlane:
+class SeenPlane:
     """A plane n·x + d = 0 as a camera sees it, and how much it may be off."""
 
     normal: np.ndarray
@@ -31,8 +31,8 @@ class ToldPlane:
     tilt_std_rad: float
     offset_std_m: float
 
-    def repeats(self, other: ToldPlane | None) -> bool:
-        """Whether it says nothing beyond what another one said."""
+    def repeats(self, other: SeenPlane | None) -> bool:
+        """Whether it is another one within its deviations."""
         if other is None:
             return False
         turned = float(np.linalg.norm(self.normal - other.normal))
@@ -54,7 +54,7 @@ class Lasting:
         self, reference: Parameters, names: list[str], prior_std: dict[str, float], offset_std_m: float
     ) -> None:
         self.reference, self.names, self.prior_std, self.offset_std_m = reference, names, prior_std, offset_std_m
-        self._plane: ToldPlane | None = None  # the newest one told
+        self._plane: SeenPlane | None = None  # the newest one
         self._waiting = False  # whether it waits for the next episode
         self.variables: Variables = make_variables(reference, names, prior_std)
         self.forget()
@@ -71,16 +71,16 @@ class Lasting:
         return Knowledge(np.append(v.prior_mean, 0.0), np.diag(std**-2.0))
 
     @property
-    def plane_is_told(self) -> bool:
+    def has_plane(self) -> bool:
         return self._plane is not None
 
-    def tell_plane(self, plane: ToldPlane) -> None:
-        """Take note of a plane for the next episode; the same plane told again changes nothing."""
+    def note_plane(self, plane: SeenPlane) -> None:
+        """Take note of a plane for the next episode; the same plane once more changes nothing."""
         if not plane.repeats(self._plane):
             self._plane, self._waiting = plane, True
 
     def begin_episode(self) -> None:
-        """Take over a plane that was told since the last start. Its normal's variables are steps from the plane they
+        """Take over a plane that was seen since the last start. Its normal's variables are steps from the plane they
         were made for: knowledge of the old ones means nothing for the new."""
         if self._plane is None or not self._waiting:
             return

@@ -1,4 +1,4 @@
-"""What a live estimator says after a frame, and what it counts."""
+"""What a live estimator publishes after a frame, and what it counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LiveEstimate:
         noise_scale: how many times the stated noise the residuals show. cost: at the minimum.
         rms_residual_m: root mean square distance of the newest frame's points to the body's surface [m].
         residual_m: those distances, (n,), of points_m (n, 3).
-        frames_in_window: frames explained by simulation. seconds: wall-clock time of the update.
+        frames_in_window: frames predicted by simulation. seconds: wall-clock time of the update.
         notes: what a reader should know, in plain words.
         posterior: of the estimated parameters together, None where only the answers are known (a recorded message).
     """

@@ -1,0 +1,144 @@
+"""An episode of frames: how its window begins, takes in a frame and slides, and what is published of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
+from soft_estimator.estimation.fitting.uncertainty import describe
+from soft_estimator.estimation.residuals.interface import Frame, Kinds
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.trajectory import PredictedFrame
+from soft_estimator.estimation.variables import make_variables
+from soft_estimator.estimation.window.arrival import POSE
+from soft_estimator.estimation.window.incoming import first_velocity
+from soft_estimator.estimation.window.lasting import Lasting
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.estimation.window.window_fit import Answer, WindowFit
+from soft_estimator.estimation.window.window_motion import WindowMotion
+from soft_estimator.physics.model import Model
+
+# Standard deviations of the first pose beyond what the fit of the shape claims (its figures: 0.7 mm and 0.4 degrees at
+# worst, for bodies whose shape is exact), and of the first motion: what a hand or a drop of 5 cm gives a body.
+_POSE_STD = {"translation_m": 0.005, "rotation_rad": 0.1, "velocity_m_s": 1.0, "angular_velocity_rad_s": 3.0}
+
+
+@dataclass(frozen=True)
+class FoundPose:
+    """Where the body is: a rotation vector about its centroid, then a shift; or why it was not found."""
+
+    translation_m: np.ndarray | None
+    rotation_rad: np.ndarray | None
+    reason: str = ""
+
+
+Locate = Callable[[np.ndarray, np.ndarray], FoundPose]  # points (n, 3) [m], standard deviations (n,) [m]
+
+
+class Episodes:
+    """Begins and goes on with episodes of one model.
+
+    Attributes:
+        free: whether nothing holds the body, so that its pose and motion are estimated, too. size_m: of the body.
+    """
+
+    def __init__(
+        self, model: Model, lasting: Lasting, config: WindowConfig, backend: Backend, kinds: Kinds, loss: RobustLoss
+    ) -> None:
+        self.model, self.lasting, self.config, self.backend = model, lasting, config, backend
+        self.kinds, self.loss = kinds, loss
+        self.free = not (model.dirichlet.held or model.dirichlet.weak)
+        self.size_m = float(np.linalg.norm(np.ptp(model.body.surface_positions_m(), axis=0)))
+
+    def begin(self, frame: Any, locate: Locate | None) -> tuple[WindowFit | None, str]:
+        """A window that starts at a frame; or the reason why not, where the body was not found in it."""
+        lasting = self.lasting
+        lasting.begin_episode()
+        reference = lasting.reference
+        if locate is not None and self.free and isinstance(frame, ObservedFrame):
+            pose = locate(frame.points_m, frame.std_m)
+            if pose.translation_m is None or pose.rotation_rad is None:
+                return None, pose.reason
+            reference = replace(reference, translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
+        names = [*lasting.names, *(POSE if self.free else ())]
+        variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
+        motion = WindowMotion(self.model, variables, self.backend, self.kinds)
+        fit = WindowFit(motion, lasting.prior_of(variables), self.loss)
+        count = len(lasting.variables)
+        fit.information[:count, :count] = lasting.learnt.information
+        fit.touched = lasting.touched
+        return fit, ""
+
+    def go_on(self, fit: WindowFit, frame: Frame, in_time: Callable[[float], bool]) -> None:
+        """Take a frame into a window, and let the window slide where it is full."""
+        config = self.config
+        if self.free and len(fit.frames) == 1 and not fit.slid:
+            velocity = first_velocity(fit.frames[0].frame, frame, self.lasting.reference.gravity_m_s2)
+            if velocity is not None:
+                fit.set_motion(velocity)
+        fit.add(frame)
+        fit.refine(config.iterations, in_time)
+        limit = config.frames if fit.slid else config.grow_to_frames
+        keep = config.frames if len(fit.frames) > limit else len(fit.frames)
+        budget = config.time_budget_s
+        if budget is not None and config.least_frames < keep == len(fit.frames) and fit.seconds > budget:
+            keep -= 1  # a window that cannot be simulated within the budget could never be refined again
+        if keep < len(fit.frames):
+            fit.slide(keep, self._drift(), config.forgetting)
+
+    def _drift(self) -> np.ndarray:
+        """Standard deviations of `POSE` that the model misses between two frames, (12,)."""
+        c, radius = self.config, 0.5 * self.size_m
+        sizes = (c.position_drift_m, c.position_drift_m / radius, c.velocity_drift_m_s, c.velocity_drift_m_s / radius)
+        return np.repeat(sizes, 3)
+
+    def model_variance(self, bent_std: float) -> np.ndarray:
+        """Variance of the lasting variables that no number of frames takes away: the model is not the body, (P,).
+
+        bent_std: relative deviation that a bent start adds.
+        """
+        c = self.config
+        relative = float(np.hypot(c.model_std, bent_std))
+        std = {"log": relative, "logit": relative}
+        kinds = self.lasting.variables.variables
+        return np.array([std.get(v.transform, c.surface_std_m if v.unit == "m" else 0.0) ** 2 for v in kinds])
+
+    def estimate(self, fit: WindowFit, answer: Answer, newest: PredictedFrame, bent_std: float) -> LiveEstimate:
+        """What to publish of a window's answer; its stamp, time and notes are left to be filled in."""
+        u, v, a = fit.newest_state(answer.z)
+        variables, count = self.lasting.variables, len(self.lasting.variables)
+        covariance = answer.covariance[:count, :count] + np.diag(self.model_variance(bent_std))
+        posterior = ParameterPosterior(variables, answer.z[:count], covariance)
+        information = answer.information[:count, :count]
+        points, off = _distances(newest.frame, newest.residual)
+        return LiveEstimate(
+            stamp_s=0.0,
+            status="tracking",
+            parameters=describe(variables, posterior.theta, information, covariance, answer.touched),
+            values=fit.motion.parameters(answer.z),
+            u_m=u,
+            v_m_s=v,
+            a=a,
+            noise_scale=answer.scale,
+            cost=answer.cost,
+            rms_residual_m=float(np.sqrt(np.mean(off**2))) if len(off) else 0.0,
+            residual_m=off,
+            points_m=points,
+            frames_in_window=len(fit.frames),
+            seconds=0.0,
+            posterior=posterior,
+        )
+
+
+def _distances(frame: Any, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A cloud's points (n, 3) and their distances (n,) [m]; none of other frames."""
+    if isinstance(frame, ObservedFrame) and len(residual) == len(frame.points_m):
+        return frame.points_m, residual * frame.std_m
+    return np.zeros((0, 3)), np.zeros(0)
