@@ -78,9 +78,9 @@ class _Truth:
 
     def in_terms_of(self, window: SlidingWindow) -> dict[str, float]:
         """True values by label."""
-        if self._reference is not window.reference:
-            self._reference = window.reference
-            variables = make_variables(window.reference, window.names)
+        if self._reference is not window.lasting.reference:
+            self._reference = window.lasting.reference
+            variables = make_variables(window.lasting.reference, window.lasting.names)
             self.values = true_values(self.scene, variables, self.rows)
         return self.values
 

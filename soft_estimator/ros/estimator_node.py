@@ -115,7 +115,7 @@ class EstimatorNode(LifecycleNode):
                 self.get_logger().info("the window is not wanted any more; it was made in vain")
                 return
             self.scene, self.window = scene, window
-        names = ", ".join(window.names)
+        names = ", ".join(window.lasting.names)
         self.get_logger().info(f"ready: {scene.body.cell_count} cells, {window.backend.name}, estimating {names}")
 
     def _on_plane(self, message: PoseStamped) -> None:
