@@ -12,14 +12,13 @@ import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.variables import Variables, make_variables
+from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.prediction import score_prediction
 from soft_estimator.live.replay_config import ReplayConfig
-from soft_estimator.physics.parameters import Parameters
 from soft_estimator.recordings.ground_truth import TruthRow, parameters_from_rows
 from soft_estimator.recordings.interface import Frame, Recording
 from soft_estimator.recordings.opening import open_recording
@@ -74,14 +73,13 @@ class _Truth:
     scene: Scene
     rows: tuple[TruthRow, ...]
     values: dict[str, float] = field(default_factory=dict)
-    _reference: Parameters | None = None
+    _variables: Variables | None = None
 
     def in_terms_of(self, window: SlidingWindow) -> dict[str, float]:
         """True values by label."""
-        if self._reference is not window.lasting.reference:
-            self._reference = window.lasting.reference
-            variables = make_variables(window.lasting.reference, window.lasting.names)
-            self.values = true_values(self.scene, variables, self.rows)
+        if self._variables is not window.lasting.variables:
+            self._variables = window.lasting.variables
+            self.values = true_values(self.scene, self._variables, self.rows)
         return self.values
 
 
