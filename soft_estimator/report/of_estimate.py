@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import yaml
 
-from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.physics.step import Simulation
@@ -128,7 +127,7 @@ def _cost(result: EstimateResult) -> Series:
 def _moments(result: EstimateResult) -> list[Moment]:
     frames, body = result.problem.frames, result.scene.body
     chosen = np.unique(np.linspace(0, len(frames) - 1, MOST_MOMENTS).round().astype(int))
-    simulation = Simulation(result.problem.model, result.parameters, cast(Backend, result.problem.backend))
+    simulation = Simulation(result.problem.model, result.parameters, result.problem.backend)
     field = carry_field(body)
     times = [frames[k].time_s for k in chosen]
     out = []

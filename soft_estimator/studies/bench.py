@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -107,7 +108,9 @@ class Bench:
         self.fused = can_fuse(self.model, backend)
         self.simulation = Simulation(self.model, self.parameters, backend)
 
-    def row(self, what: str, seconds: float, least_bytes: int, steps: int, iterations: float, jax_ms=None) -> Row:
+    def row(
+        self, what: str, seconds: float, least_bytes: int, steps: int, iterations: float, jax_ms: float | None = None
+    ) -> Row:
         floor = least_bytes / self.bandwidth
         return Row(
             *(what, self.name, self.model.body.node_count, np.dtype(self.model.dtype).name, 1e3 * seconds, steps),
@@ -125,7 +128,7 @@ class Bench:
         def run(limit: int) -> None:  # a tolerance out of reach: as many iterations as allowed
             self.backend.conjugate_gradient(*system, rhs, self.backend.xp.zeros_like(rhs), s.free, 1e-300, limit)
 
-        long, short = (median_seconds(lambda n=n: run(n), self.backend, 3 * self.repeats) for n in (80, 20))
+        long, short = (median_seconds(partial(run, n), self.backend, 3 * self.repeats) for n in (80, 20))
         return self.row("iteration", max(long - short, 1e-9) / 60, iteration_bytes(self.model), 0, 1)
 
     def roll(self) -> tuple[list[State], int]:
@@ -164,8 +167,8 @@ class Bench:
         if self.fused:
             batch = self._batch()
             roll = batch.roll(batch.initial(), self.steps)
-            _, report = batch.roll_back(roll, lambda k: (roll.u[k], None, None) if k else None)
-            return int(roll.report[:, 0, 0].sum() + report[:, 0, 0].sum())
+            _, solves = batch.roll_back(roll, lambda k: (roll.u[k], None, None) if k else None)
+            return int(roll.report[:, 0, 0].sum() + solves[:, 0, 0].sum())
         states, iterations = self.roll()
         adjoint = Adjoint(self.simulation)
         bar = adjoint.zero_state()

@@ -25,16 +25,16 @@ Scene = tuple[Body, FixedRegion, Parameters]
 @cache
 def torus(spacing_m: float) -> Scene:
     """The built-in swinging_torus at another resolution; 2.98 mm gives about 9,200 nodes."""
-    ring = Placed(Torus(0.035, 0.015, axis=(0, 0, 1)), rotation_matrix(np.array([np.pi / 4, 0, 0])), (0, 0, 0))
+    ring = Placed(Torus(0.035, 0.015, axis=(0, 0, 1)), rotation_matrix(np.array([np.pi / 4, 0, 0])).tolist(), (0, 0, 0))
     grip = FixedRegion(Box((0.024, 0.021, 0.021), (0, 0.0345, 0.0345)))
-    return build_body(sample(ring, spacing_m)), grip, Parameters(2e4, 0.3, 1000.0, 0.2, 1e-3)
+    return build_body(sample(ring, spacing_m)), grip, Parameters(np.array([2e4]), 0.3, 1000.0, 0.2, 1e-3)
 
 
 @cache
 def dragon(file: Path) -> Scene:
     """The built-in dragon, held by its head, on the grid of its file."""
     grip = FixedRegion(Box((0.07, 0.037, 0.12), (-0.045, 0.1315, 0.0)))
-    return build_body(read_sdf(file, spacing_m=0.003)), grip, Parameters(5e4, 0.35, 1000.0, 0.2, 1e-3)
+    return build_body(read_sdf(file, spacing_m=0.003)), grip, Parameters(np.array([5e4]), 0.35, 1000.0, 0.2, 1e-3)
 
 
 @cache
@@ -42,7 +42,7 @@ def block(nodes: int) -> Scene:
     """A 20 cm cube of about so many nodes, held at one side."""
     cells = max(2, round(nodes ** (1 / 3)) - 1)
     body = build_body(sample(Box((0.2, 0.2, 0.2)), 0.2 / cells))
-    return body, FixedRegion(Box((0.01, 0.3, 0.3), (-0.1, 0, 0))), Parameters(5e4, 0.3, 1000.0, 0.2, 1e-3)
+    return body, FixedRegion(Box((0.01, 0.3, 0.3), (-0.1, 0, 0))), Parameters(np.array([5e4]), 0.3, 1000.0, 0.2, 1e-3)
 
 
 def torus_of(nodes: int) -> Scene:
