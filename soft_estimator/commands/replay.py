@@ -17,7 +17,8 @@ from soft_estimator.commands.scene_setup import add_progress, check_data, check_
 if TYPE_CHECKING:
     from soft_estimator.live.fleet import ReplayJob, ReplayOutcome
 
-DESCRIPTION = """Run the live estimator over ROS 2 bags (MCAP or SQLite) without ROS, as fast as the machine allows.
+DESCRIPTION = """Run the live estimator over recordings without ROS, as fast as the machine allows: ROS 2 bags (MCAP or
+SQLite), or folders of point files or depth images.
 
 The same bag and configuration give the same bytes in estimates.csv, whatever the number of threads. Where a bag holds
 ground truth (see `soft-estimator record`), errors are measured against it."""
@@ -44,12 +45,18 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Add the command to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "replay",
-        help="estimate from ROS 2 bags, measure against their ground truth",
+        help="estimate from recordings, measure against their ground truth",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("bags", metavar="BAG", nargs="+", type=Path, help="folder of a bag, or its .mcap or .db3 file")
+    parser.add_argument(
+        "bags",
+        metavar="BAG",
+        nargs="+",
+        type=Path,
+        help="folder of a bag, its .mcap or .db3 file, or a folder of frames with stamps.csv",
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
     what.add_argument("--config", metavar="FILE", type=Path, help="a replay configuration")
