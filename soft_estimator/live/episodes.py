@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-# A frame that comes late by less than this is a straggler of the same episode, as for the window; by more, time has
-# jumped back: a recording was started again.
-OUT_OF_ORDER_S = 0.2
+from soft_estimator.estimation.window.incoming import OUT_OF_ORDER_S
 
 
 class EpisodeWatch:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.live.episodes import OUT_OF_ORDER_S, EpisodeGate, EpisodeWatch
+from soft_estimator.estimation.window.incoming import OUT_OF_ORDER_S
+from soft_estimator.live.episodes import EpisodeGate, EpisodeWatch
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.perception.settings import FinderSettings

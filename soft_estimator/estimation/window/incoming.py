@@ -11,7 +11,7 @@ from soft_estimator.estimation.residuals.interface import Frame
 from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
 
 LEAST_POINTS = 20  # a frame with fewer cannot even tell the six numbers of a pose from its noise
-_OUT_OF_ORDER_S = 0.2  # a stamp that goes back by less is a straggler of a queue, by more a recording that began anew
+OUT_OF_ORDER_S = 0.2  # a stamp that goes back by less is a straggler of a queue, by more a recording that began anew
 _START_GAP_S = 0.15  # an episode begins with frames at most this far apart, five at 30 Hz: they must show the velocity
 _SAME_INTERVAL = 0.999  # of the least interval: stamps of a steady camera jitter by rounding
 
@@ -40,7 +40,7 @@ class FrameOrder:
         if self.newest_s is None:
             return Verdict()
         ahead = stamp_s - self.newest_s
-        if ahead < -_OUT_OF_ORDER_S or ahead > self.config.jump_s:
+        if ahead < -OUT_OF_ORDER_S or ahead > self.config.jump_s:
             way = "forward" if ahead > 0 else "back"
             return Verdict((f"time jumped {way} by {abs(ahead):.2f} s: started anew",), jumped=True)
         if ahead <= 0:
