@@ -12,9 +12,10 @@ from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.physics.solver import SolverError
 
 _BOUND_STDS = 6.0  # of the prior: beyond that a guess is a mistake, and the simulation may not bear it
-# Barzilai-Borwein: the first step moves no variable by more than a tenth; one that raises the cost tenfold is cut to a
-# quarter. The method is not monotone, and rises of less are how it gets along narrow valleys (Raydan 1997).
-_FIRST_STEP, _WORST_RISE, _CUT, _MOST_CUTS = 0.1, 10.0, 0.25, 30
+# Barzilai-Borwein: the first step moves no variable by more than a tenth. The method is not monotone, which is how it
+# gets along narrow valleys; a step must fall below the worst of the last few costs, or is cut to a quarter (Grippo's
+# line search, as Raydan took it in 1997). Without that it went in circles where residuals pull with constant force.
+_FIRST_STEP, _LAST_COSTS, _LEAST_FALL, _CUT, _MOST_CUTS = 0.1, 5, 1e-4, 0.25, 30
 _LONGEST = 1.0  # step of any variable
 # Where points change cells the cost has small steps, worth up to this part of it.
 _CELL_STEPS = 1e-3
@@ -57,7 +58,7 @@ def fit_barzilai_borwein(
     gradient_tolerance: float = 1e-6,
     progress: Progress | None = None,
 ) -> Fit:
-    """Gradient descent with Barzilai-Borwein steps, safeguarded: a step that raises the cost tenfold is cut back."""
+    """Gradient descent with Barzilai-Borwein steps, each below the worst of the last few costs."""
     current = problem.evaluate(theta, gradient=True)
     first = current
     history: list[dict] = []
@@ -73,7 +74,8 @@ def fit_barzilai_borwein(
             # An iterate that fell into a small step of the cost is no better.
             best = current if current.cost <= (1 + _CELL_STEPS) * best.cost else best
             break
-        trial, rate = _safe_step(problem, current, rate)
+        worst = max(h["cost"] for h in history[-_LAST_COSTS:])
+        trial, rate = _safe_step(problem, current, rate, worst)
         if trial is None:
             reason = "no further decrease"
             break
@@ -85,14 +87,14 @@ def fit_barzilai_borwein(
     return Fit(best, reason, len(history), history)
 
 
-def _safe_step(problem: Problem, current: Evaluation, rate: float) -> tuple[Evaluation | None, float]:
+def _safe_step(problem: Problem, current: Evaluation, rate: float, worst: float) -> tuple[Evaluation | None, float]:
     for _ in range(_MOST_CUTS):
         step = np.clip(-rate * current.known_gradient, -_LONGEST, _LONGEST)
         try:
             trial = problem.evaluate(current.theta + step, gradient=True)
         except SolverError:
             trial = None
-        if trial is not None and trial.cost <= _WORST_RISE * current.cost:
+        if trial is not None and trial.cost <= worst + _LEAST_FALL * float(step @ current.known_gradient):
             return trial, rate
         rate *= _CUT
     return None, rate
