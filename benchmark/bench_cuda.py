@@ -54,8 +54,8 @@ def one_cg(sim: Simulation, bandwidth: float) -> dict:
     """An iteration's time: the difference between solves of 20 and of 80 of them."""
     state = sim.initial_state()
     lin = sim.linearise(state)
-    rhs = sim.right_hand_side(state, lin)
-    solver = BatchSolver(sim.row_start, sim.column, sim.free, 1, sim.model.dtype)
+    rhs = sim.right_hand_side(lin.stage, lin.at)
+    solver = BatchSolver(sim.device.row_start, sim.device.column, sim.device.free, 1, sim.model.dtype)
 
     def run(limit: int) -> cupy.ndarray:
         return solver.solve(lin.system.blocks, lin.system.inverse, rhs, cupy.zeros_like(rhs), 1e-30, limit)

@@ -25,7 +25,6 @@ from tqdm import tqdm
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.shapes import Box, Capsule, Placed, Shape, Sphere, Torus, Union, sample
 from soft_estimator.physics.body import build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.energy import balance
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
@@ -33,6 +32,7 @@ from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
 
 STEPS_A_SCENE = 100
 SIZE = 0.1  # m, about

@@ -80,7 +80,7 @@ def build(nodes: int, young_pa: float) -> Problem:
         state, _ = simulation.step(state)
     lin = simulation.linearise(state)
     free = np.repeat(model.dirichlet.free > 0, 3)
-    rhs = simulation.right_hand_side(state, lin).ravel()[free]
+    rhs = simulation.right_hand_side(lin.stage, lin.at).ravel()[free]
     at = np.stack(np.unravel_index(body.node_index, body.grid.shape), axis=1)[model.dirichlet.free > 0]
     cut = [m.tocsr()[free][:, free].tocsr() for m in (lin.system.to_scipy(simulation.backend), older)]
     return Problem(cut[0], cut[1], rhs, at)

@@ -26,11 +26,11 @@ from soft_estimator.estimation.residuals.carried_field import CarriedField, carr
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.physics.body import build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
 
 RADIUS_M, NOISE_M, POINTS = 0.05, 0.001, 1000
 NAMES = ["youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_normal", "plane_offset_m"]

@@ -23,13 +23,13 @@ from soft_estimator.estimation.variables import make_variables
 from soft_estimator.geometry.sdf_file import read_sdf
 from soft_estimator.geometry.shapes import Box, Torus, sample
 from soft_estimator.physics.body import Body, build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import Integrator, theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
 
 TOLERANCE = SolverSettings(1e-7, 5000)
 

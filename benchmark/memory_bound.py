@@ -17,6 +17,7 @@ from numba import njit, prange
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.loads import Loads
 
 MEMORY_STEPS = 3
 
@@ -92,7 +93,7 @@ def bandwidth_report(simulation: Simulation, quick: bool) -> dict[str, Any]:
 
     state = simulation.initial_state()
     system = simulation.linearise(state).system
-    rhs = simulation.external.copy()
+    rhs = simulation.term(Loads).force.copy()
     nodes, item = len(rhs), rhs.itemsize
     x, out = rhs.copy(), np.empty_like(rhs)
     backend = simulation.backend

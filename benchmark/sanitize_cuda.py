@@ -26,7 +26,6 @@ from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.geometry.shapes import Box, Torus, sample
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.body import build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.energy import balance
 from soft_estimator.physics.fused import FusedBatch, FusedSimulation
@@ -38,6 +37,7 @@ from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import Tangent
+from soft_estimator.physics.terms.contact import ContactLaw
 
 Kernel = tuple[str, str, str]  # file, function, precision
 PRECISIONS = {"float32": hht_scheme(0.005), "float64": theta_scheme(0.005)}

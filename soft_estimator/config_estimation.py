@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from soft_estimator.config_body import Vector
+from soft_estimator.parameters import REGISTRY, Parameter
 from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, vector, words
 from soft_estimator.schema.section import nearest
 
+S = TypeVar("S", bound=Section)
 _UP = (0.0, 1.0, 0.0)
 _NO_DIRECTION = "= [0, 0, 0] has no direction; give one such as [0, 1, 0]"
 
@@ -117,58 +119,58 @@ class ObserveConfig(Section):
             raise ConfigError("and every_steps are both given; keep one", "frame_rate_hz")
 
 
-def _guess(unit: str, doc: str, low: float | None = None, high: float | None = None) -> float:
-    return quantity(None, unit=unit, low=low, high=high, low_open=True, high_open=True, doc=doc)  # type: ignore[no-any-return]
+Field = tuple[Any, Any]  # type and declaration
 
 
-@dataclass(frozen=True, kw_only=True)
+def _registered(field_of: Callable[[Parameter], Field]) -> Callable[[type[S]], type[S]]:
+    """Give a section a field for every registered parameter."""
+
+    def add_fields(cls: type[S]) -> type[S]:
+        fields = {parameter.name: field_of(parameter) for parameter in REGISTRY}
+        cls.__annotations__ = {name: kind for name, (kind, _) in fields.items()}
+        for name, (_, declaration) in fields.items():
+            setattr(cls, name, declaration)
+        return dataclass(frozen=True, kw_only=True)(cls)
+
+    return add_fields
+
+
+def _guess(parameter: Parameter) -> Field:
+    if parameter.shape in ("vector", "direction"):
+        unit = "" if parameter.shape == "direction" else parameter.unit
+        return Vector | None, vector(None, unit=unit, doc=parameter.doc)
+    low, high, doc = parameter.low, parameter.high, parameter.doc
+    return float | None, quantity(None, unit=parameter.unit, doc=doc, low=low, high=high, low_open=True, high_open=True)
+
+
+def _prior(parameter: Parameter) -> Field:
+    of = {
+        "log": f"of log {parameter.symbol}",
+        "logit": f"of log({parameter.symbol}/({parameter.high}-{parameter.symbol}))",
+        "tangent": f"per tilt [{parameter.unit}]",
+        "linear": f"{'per component ' if parameter.shape == 'vector' else ''}[{parameter.unit}]",
+    }[parameter.transform]
+    return float | None, quantity(None, low=0, low_open=True, doc=f"{of}; {parameter.prior_std:g} if left out")
+
+
+@_registered(_guess)
 class GuessConfig(Section):
     """First guesses. Where one is left out, the scene's own value is where the search starts."""
 
-    youngs_modulus_pa: float | None = _guess("Pa", "Young's modulus E, of every region", 0)
-    poissons_ratio: float | None = _guess("", "Poisson's ratio ν", 0, 0.4975)
-    density_kg_m3: float | None = _guess("kg/m^3", "mass density ρ", 0)
-    mass_damping_per_s: float | None = _guess("1/s", "Rayleigh damping α₁", 0)
-    stiffness_damping_s: float | None = _guess("s", "Rayleigh damping α₂", 0)
-    gravity_m_s2: Vector | None = vector(None, unit="m/s^2", doc="acceleration of gravity")
-    plane_normal: Vector | None = vector(None, doc="direction n of the contact plane, of any length but zero")
-    plane_offset_m: float | None = quantity(None, unit="m", doc="offset d of the contact plane")
-    translation_m: Vector | None = vector(None, unit="m", doc="initial shift")
-    rotation_rad: Vector | None = vector(None, unit="rad", doc="initial rotation, axis-angle")
-    velocity_m_s: Vector | None = vector(None, unit="m/s", doc="initial velocity")
-    angular_velocity_rad_s: Vector | None = vector(None, unit="rad/s", doc="initial angular velocity")
-
     def check(self) -> None:
-        if self.plane_normal is not None and max(map(abs, self.plane_normal)) < 1e-100:
-            raise ConfigError(_NO_DIRECTION, "plane_normal")
+        for parameter in REGISTRY:
+            value = getattr(self, parameter.name)
+            if parameter.shape == "direction" and value is not None and max(map(abs, value)) < 1e-100:
+                raise ConfigError(_NO_DIRECTION, parameter.name)
 
 
-PARAMETERS = tuple(f.name for f in dataclasses.fields(GuessConfig))
-_COMPONENTS = {"gravity_m_s2": 3, "plane_normal": 2, "translation_m": 3, "rotation_rad": 3, "velocity_m_s": 3}
-_COMPONENTS["angular_velocity_rad_s"] = 3
-
-
-def _prior(doc: str) -> float:
-    return quantity(None, low=0, low_open=True, doc=doc)  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, kw_only=True)
+@_registered(_prior)
 class PriorConfig(Section):
     """How far off a guess may be, as a standard deviation. Of E, density and dampings that of their natural logarithm
     (0.7 is a factor of two); of Poisson's ratio that of log(ν/(0.5-ν)); of the rest in their own unit."""
 
-    youngs_modulus_pa: float | None = _prior("of log E; 3 if left out")
-    poissons_ratio: float | None = _prior("of log(ν/(0.5-ν)); 1 if left out")
-    density_kg_m3: float | None = _prior("of log ρ; 1 if left out")
-    mass_damping_per_s: float | None = _prior("of log α₁; 2 if left out")
-    stiffness_damping_s: float | None = _prior("of log α₂; 2 if left out")
-    gravity_m_s2: float | None = _prior("per component [m/s^2]; 5 if left out")
-    plane_normal: float | None = _prior("per tilt [rad]; 0.5 if left out")
-    plane_offset_m: float | None = _prior("[m]; 0.05 if left out")
-    translation_m: float | None = _prior("per component [m]; 0.02 if left out")
-    rotation_rad: float | None = _prior("per component [rad]; 0.2 if left out")
-    velocity_m_s: float | None = _prior("per component [m/s]; 1 if left out")
-    angular_velocity_rad_s: float | None = _prior("per component [rad/s]; 5 if left out")
+
+PARAMETERS = REGISTRY.names()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,10 +235,10 @@ def name_problem(name: str) -> str:
         return f"cannot be estimated{nearest(base, PARAMETERS) or '; choose from ' + ', '.join(PARAMETERS)}"
     if match is None:
         return f"is not a component; write {base}[0]"
-    if match[2] is None or base == "youngs_modulus_pa":  # only the scene knows how many regions there are
+    if match[2] is None or REGISTRY[base].shape == "regions":  # only the scene knows how many regions there are
         return ""
-    count = _COMPONENTS.get(base, 0)
-    if count == 0:
+    count = REGISTRY[base].moves()
+    if count is None:
         return f"has no components; write {base}"
     return "" if int(match[2]) < count else f"does not exist; the last one is {base}[{count - 1}]"
 

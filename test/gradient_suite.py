@@ -27,7 +27,7 @@ from typing import Protocol
 import numpy as np
 
 from soft_estimator.physics.adjoint import Adjoint
-from soft_estimator.physics.gradient import NAMES, ParameterGradient, shifted
+from soft_estimator.physics.gradient import ParameterGradient, shifted
 from soft_estimator.physics.model import State
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
@@ -86,10 +86,10 @@ class Row:
         )
 
 
-def numbers_of(parameters: Parameters, names: Collection[str] = NAMES) -> list[Number]:
-    """Every number of the named entries."""
+def numbers_of(parameters: Parameters, names: Collection[str] | None = None) -> list[Number]:
+    """Every number of the named entries; by default of all that are given."""
     out = []
-    for name in names:
+    for name in parameters if names is None else names:
         value = np.asarray(getattr(parameters, name))
         size = max(float(np.abs(value).max()), LEAST_SIZE.get(name, _LEAST_SIZE))
         for index in [None] if value.ndim == 0 else range(len(value)):
@@ -186,7 +186,7 @@ def difference_of(value: Callable[[float], float], noise: float) -> tuple[float,
 
 
 def table(
-    cost: Cost, parameters: Parameters, *, zero: Collection[str] = (), judge: Collection[str] = NAMES
+    cost: Cost, parameters: Parameters, *, zero: Collection[str] = (), judge: Collection[str] | None = None
 ) -> list[Row]:
     """The three derivatives by every number; differences only of the entries in `judge`, NaN elsewhere."""
     numbers = numbers_of(parameters)
@@ -200,7 +200,7 @@ def table(
     rows = []
     for number, adjoint, tangent in zip(numbers, by_adjoint, by_tangent):
         found, doubt = np.nan, np.nan
-        if number.name in judge:
+        if judge is None or number.name in judge:
             found, doubt = difference_of(lambda e, d=number.direction: cost.value(shifted(parameters, d, e)), noise)
         rows.append(Row(number.label, adjoint, float(tangent), found, doubt + left))
     return rows
@@ -245,7 +245,7 @@ def _not_judged(rows: Sequence[Row], zero: Collection[str]) -> list[str]:
 
 
 def check_cost(
-    cost: Cost, parameters: Parameters, *, zero: Collection[str] = (), judge: Collection[str] = NAMES
+    cost: Cost, parameters: Parameters, *, zero: Collection[str] = (), judge: Collection[str] | None = None
 ) -> list[Row]:
     """Compare and raise AssertionError with a line for everything that does not hold.
 
@@ -265,7 +265,7 @@ def check_simulation(
     steps: int = 3,
     *,
     zero: Collection[str] = (),
-    judge: Collection[str] = NAMES,
+    judge: Collection[str] | None = None,
     seed: int = 0,
 ) -> list[Row]:
     """`check_cost` of a random functional of every state of a simulation; solve its systems to 1e-13."""

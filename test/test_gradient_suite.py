@@ -10,13 +10,13 @@ from gradient_suite import RollOut, check_cost, difference_of, noise_of
 
 from soft_estimator.geometry.shapes import Box, sample
 from soft_estimator.physics.body import build_body
-from soft_estimator.physics.contact import ContactLaw
-from soft_estimator.physics.gradient import NAMES, ParameterGradient
+from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
 
 PARAMETERS = Parameters(
     np.array([8000.0]),
@@ -60,7 +60,7 @@ class Spoiled:
 
 def test_a_right_gradient_passes(cost: RollOut) -> None:
     rows = check_cost(cost, PARAMETERS, judge=JUDGED)
-    assert {row.label.partition("[")[0] for row in rows} == set(NAMES)
+    assert {row.label.partition("[")[0] for row in rows} == set(PARAMETERS)
 
 
 @pytest.mark.parametrize("name", JUDGED)
@@ -68,7 +68,7 @@ def test_a_gradient_off_by_a_hundred_thousandth_is_seen(cost: RollOut, name: str
     """Adjoint and tangent wrong alike, as from a wrong formula in both: ten times the tolerance of 1e-6."""
 
     def spoil(gradient: ParameterGradient) -> None:
-        for entry in NAMES:
+        for entry in PARAMETERS:
             setattr(gradient, entry, getattr(gradient, entry) * (1 + 1e-5))
 
     with pytest.raises(AssertionError, match=f"adjoint and differences differ: {name}"):

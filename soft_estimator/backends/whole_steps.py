@@ -19,14 +19,13 @@ State: TypeAlias = tuple[Array, Array, Array]  # u [m], v [m/s], a (acceleration
 class Stepper(Protocol):
     """Steps of a batch of systems, forward and backward.
 
-    Materials are rows (S, 12 + R): λ, μ for E = 1 Pa, density [kg/m³], mass damping [1/s], stiffness damping [s],
-    gravity (3) [m/s²], plane normal (3) and offset [m], E of each region [Pa]. A path is a row of 13 numbers for each
-    held region: 1 where it moves, its rotation (9) and its shift (3) [m] at the end of the step. A report is a row of
-    three numbers for each system: iterations, relative residual, status as of `Backend.conjugate_gradient`.
+    Materials are rows of `layout.MATERIAL` in SI units, then E of each region [Pa]. A path is a row of 13 numbers for
+    each held region: 1 where it moves, its rotation (9) and its shift (3) [m] at the end of the step. A report is a row
+    of three numbers for each system: iterations, relative residual, status as of `Backend.conjugate_gradient`.
     """
 
     def set_parameters(self, materials: Array, start: Array, /) -> None:
-        """Take other materials (S, 12 + R) and initial displacements (S, N, 3) [m] for the same systems."""
+        """Take other materials and initial displacements (S, N, 3) [m] for the same systems."""
 
     def forward(self, before: State, after: State, paths: Array, report: Array, /) -> None:
         """One step from `before`, written to `after` and report (S, 3); paths (H, 13)."""
@@ -41,8 +40,7 @@ class Stepper(Protocol):
         """What the parameters received, on the host; waits.
 
         Returns:
-            (S, 13): by stiffness damping, mass damping, gravity (3), by density times density (without gravity's
-            weight), plane normal (3) and offset; the last three are the sums of `start_sums`.
+            rows of `layout.ADJOINT_SUMS`, (S, numbers).
             (S, R, 2): derivatives by λ and μ of the work of the elastic forces along the adjoint state, in each region.
                 The forces stand on the right-hand side with a minus: what is measured changes by minus these.
         """
@@ -76,8 +74,8 @@ class StepperFactory(Protocol):
                 point_start
                 (C + 1,), point_area (P,) [m²]; and coarse: the preconditioner's coarse grid, or None.
             spacing_m: edge of a cell. scheme: the 17 coefficients of the integrator, in its own order of fields.
-            contact: stiffness [Pa/m] (0 without contact), sharpness [1/m], 1 for implicit.
-            materials: (S, 12 + R). start: initial displacements (S, N, 3) [m]. real: precision.
+            contact: 1 with contact, 1 for implicit contact; else 0.
+            materials: (S, numbers). start: initial displacements (S, N, 3) [m]. real: precision.
             tolerance, limit: of the linear solver.
         """
 
@@ -123,9 +121,8 @@ class TangentStepper(Protocol):
         """Changes of the state after a step, written to `out`.
 
         Args:
-            directions: (K, 12 + R), in the order of a material: changes of λ and μ by Poisson's ratio, of density
-                relative to it, of mass and stiffness damping, gravity (3), plane normal (3) and offset, of E of each
-                region relative to it. start: changes of the initial displacement (K, N, 3) [m], needed where held
+            directions: (K, numbers), laid out as a material, see `layout.MATERIAL`.
+            start: changes of the initial displacement (K, N, 3) [m], needed where held
                 regions move.
             before: state before the step, each (N, 3). u_after: displacement after it (N, 3). changes: of the state
                 before it, each (K, N, 3). paths: (H, 13). tolerance: of the solves, relative. report: out, (K, 3).

@@ -7,29 +7,16 @@ practice; a person sees the natural value in its unit.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from soft_estimator.parameters import REGISTRY, Parameter
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.parameters import Parameters
 
-NU_MAX = 0.5  # ν = NU_MAX · logistic(θ): never reached
-
-# name → (transform, unit, prior standard deviation in θ). Log variables: a prior factor of e^std either way.
-KINDS: dict[str, tuple[str, str, float]] = {
-    "youngs_modulus_pa": ("log", "Pa", 3.0),
-    "poissons_ratio": ("logit", "", 1.0),
-    "density_kg_m3": ("log", "kg/m^3", 1.0),
-    "mass_damping_per_s": ("log", "1/s", 2.0),
-    "stiffness_damping_s": ("log", "s", 2.0),
-    "gravity_m_s2": ("linear", "m/s^2", 5.0),
-    "plane_normal": ("tangent", "rad", 0.5),
-    "plane_offset_m": ("linear", "m", 0.05),
-    "translation_m": ("linear", "m", 0.02),
-    "rotation_rad": ("linear", "rad", 0.2),
-    "velocity_m_s": ("linear", "m/s", 1.0),
-    "angular_velocity_rad_s": ("linear", "rad/s", 5.0),
-}
+# ν is kept off the incompressible end, where a logistic reaches it in floating-point numbers.
+_MOST_OF_THE_WAY = 0.998
 
 
 @dataclass(frozen=True)
@@ -37,18 +24,27 @@ class Variable:
     """One optimised number.
 
     Attributes:
-        name: entry of `Parameters`. index: component of a vector entry (for plane_normal: of the two tangent steps),
-        None for
-            a scalar. transform: log, logit, linear or tangent. unit: of the natural value.
-        prior_mean, prior_std: of θ; the prior is Gaussian there.
+        kind: the registered parameter. index: component of a vector (of a direction, of its two tangent steps), None
+        for a scalar. prior_mean, prior_std: of θ; the prior is Gaussian there.
     """
 
-    name: str
+    kind: Parameter
     index: int | None
-    transform: str
-    unit: str
     prior_mean: float
     prior_std: float
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    @property
+    def transform(self) -> str:
+        return self.kind.transform
+
+    @property
+    def unit(self) -> str:
+        """Of the natural value."""
+        return self.kind.unit
 
     @property
     def label(self) -> str:
@@ -59,20 +55,16 @@ class Variable:
 class Variables:
     """A set of variables around a reference: maps θ to `Parameters` and derivatives back.
 
-    The plane's normal is moved by two tangent steps from the reference's: n = (n₀ + a t₁ + b t₂)/|...|, an angle in
-    radians for small steps.
+    A direction n is moved by two tangent steps from the reference's: n = (n₀ + a t₁ + b t₂)/|...|, an angle in radians
+    for small steps.
     """
 
     def __init__(self, reference: Parameters, variables: list[Variable]) -> None:
         if not variables:
             raise ValueError("nothing to estimate: name at least one parameter, e.g. youngs_modulus_pa")
         self.reference, self.variables = reference, variables
-        n = reference.plane_normal / np.linalg.norm(reference.plane_normal)
-        side = np.eye(3)[np.argmin(np.abs(n))]
-        first = np.cross(n, side)
-        first /= np.linalg.norm(first)
-        self.tangents = np.stack([first, np.cross(n, first)])
-        self.normal = n
+        directions = {v.name for v in variables if v.transform == "tangent"}
+        self.tangents = {name: _Tangents(getattr(reference, name)) for name in sorted(directions)}
 
     def __len__(self) -> int:
         return len(self.variables)
@@ -94,55 +86,88 @@ class Variables:
         return np.array([_to_theta(v, self._natural(v)) for v in self.variables])
 
     def _natural(self, v: Variable) -> float:
-        if v.transform == "tangent":
-            return 0.0
-        value = getattr(self.reference, v.name)
-        return float(value if v.index is None else np.asarray(value)[v.index])
+        return 0.0 if v.transform == "tangent" else _entry(self.reference, v)
+
+    def _steps(self, name: str, theta: np.ndarray) -> np.ndarray:
+        """The two tangent steps of a direction at θ."""
+        steps = np.zeros(2)
+        for v, t in zip(self.variables, theta):
+            if v.name == name:
+                steps[v.index or 0] = t
+        return steps
 
     def parameters(self, theta: np.ndarray) -> Parameters:
         """The parameters at θ."""
-        changed: dict[str, np.ndarray | float] = {}
-        steps = np.zeros(2)
+        changed: dict[str, Any] = {name: t.at(self._steps(name, theta)) for name, t in self.tangents.items()}
         for v, t in zip(self.variables, theta):
             if v.transform == "tangent":
-                steps[v.index or 0] = t
-            elif v.index is None:
+                continue
+            if v.index is None:
                 changed[v.name] = to_natural(v, t)
             else:
                 entry = changed.setdefault(v.name, np.array(getattr(self.reference, v.name), dtype=np.float64))
-                entry[v.index] = to_natural(v, t)  # type: ignore[index]
-        normal = self.normal + steps @ self.tangents
-        return replace(self.reference, plane_normal=normal / np.linalg.norm(normal), **changed)
+                entry[v.index] = to_natural(v, t)
+        return self.reference.replace(**changed)
 
     def directions(self, theta: np.ndarray) -> list[ParameterGradient]:
         """∂(parameters)/∂θ_j for every variable."""
-        regions = len(self.reference.youngs_modulus_pa)
         out = []
-        steps = np.zeros(2)
         for v, t in zip(self.variables, theta):
+            d = ParameterGradient.zero(self.reference.regions)
             if v.transform == "tangent":
-                steps[v.index or 0] = t
-        raw = self.normal + steps @ self.tangents
-        length = np.linalg.norm(raw)
-        n = raw / length
-        for v, t in zip(self.variables, theta):
-            if v.transform == "tangent":
-                d = ParameterGradient.zero(regions)
-                along = self.tangents[v.index or 0]
-                d.plane_normal = (along - n * (n @ along)) / length
+                d.add(v.name, self.tangents[v.name].slope(self._steps(v.name, theta), v.index or 0))
+            elif v.index is None:
+                d.add(v.name, natural_slope(v, t))
             else:
-                d = ParameterGradient.unit(regions, v.name, v.index)
-                slope = natural_slope(v, t)
-                if v.index is None:
-                    setattr(d, v.name, slope)
-                else:
-                    getattr(d, v.name)[v.index] = slope
+                getattr(d, v.name)[v.index] = natural_slope(v, t)
             out.append(d)
         return out
+
+    def natural_of(self, parameters: Parameters) -> np.ndarray:
+        """The natural values that parameters have in these variables, (P,); a direction's by its tangent steps."""
+        return np.array(
+            [
+                self.tangents[v.name].steps_to(getattr(parameters, v.name))[v.index or 0]
+                if v.transform == "tangent"
+                else _entry(parameters, v)
+                for v in self.variables
+            ]
+        )
 
     def natural(self, theta: np.ndarray) -> np.ndarray:
         """The values people read, in each variable's unit."""
         return np.array([to_natural(v, t) for v, t in zip(self.variables, theta)])
+
+
+class _Tangents:
+    """Two steps across a direction n₀."""
+
+    def __init__(self, direction: np.ndarray) -> None:
+        self.normal = n = direction / np.linalg.norm(direction)
+        side = np.eye(3)[np.argmin(np.abs(n))]
+        first = np.cross(n, side)
+        first /= np.linalg.norm(first)
+        self.across = np.stack([first, np.cross(n, first)])
+
+    def at(self, steps: np.ndarray) -> np.ndarray:
+        raw = self.normal + steps @ self.across
+        return raw / np.linalg.norm(raw)
+
+    def slope(self, steps: np.ndarray, which: int) -> np.ndarray:
+        """Derivative of the direction by one of its steps."""
+        raw, along = self.normal + steps @ self.across, self.across[which]
+        length = np.linalg.norm(raw)
+        n = raw / length
+        return (along - n * (n @ along)) / length
+
+    def steps_to(self, direction: np.ndarray) -> np.ndarray:
+        """The steps that lead to a direction."""
+        return self.across @ direction / (self.normal @ direction)
+
+
+def _entry(parameters: Parameters, v: Variable) -> float:
+    value = getattr(parameters, v.name)
+    return float(value if v.index is None else np.asarray(value)[v.index])
 
 
 def _to_theta(v: Variable, value: float) -> float:
@@ -151,10 +176,17 @@ def _to_theta(v: Variable, value: float) -> float:
             raise ValueError(f"{v.label} = {value:g} must be positive to be estimated; give a positive first guess")
         return float(np.log(value))
     if v.transform == "logit":
-        if not 0 < value < NU_MAX:
-            raise ValueError(f"{v.label} = {value:g} must lie strictly between 0 and {NU_MAX} to be estimated")
-        return float(np.log(value / (NU_MAX - value)))
+        high = _high(v)
+        if not 0 < value < high:
+            raise ValueError(f"{v.label} = {value:g} must lie strictly between 0 and {high} to be estimated")
+        return float(np.log(value / (high - value)))
     return float(value)
+
+
+def _high(v: Variable) -> float:
+    if v.kind.high is None:
+        raise ValueError(f"{v.name} has a logit transform and no upper bound; give it one in the registry")
+    return v.kind.high
 
 
 def to_natural(v: Variable, theta: float) -> float:
@@ -162,8 +194,8 @@ def to_natural(v: Variable, theta: float) -> float:
     if v.transform == "log":
         return float(np.exp(np.clip(theta, -60, 60)))
     if v.transform == "logit":
-        # Kept off the incompressible end, where the elements lock.
-        return float(min(NU_MAX / (1 + np.exp(-np.clip(theta, -30, 30))), 0.4975))
+        share = 1 / (1 + np.exp(-np.clip(theta, -30, 30)))
+        return float(_high(v) * min(share, _MOST_OF_THE_WAY))
     return float(theta)
 
 
@@ -173,7 +205,7 @@ def natural_slope(v: Variable, theta: float) -> float:
         return to_natural(v, theta)
     if v.transform == "logit":
         value = to_natural(v, theta)
-        return value * (1 - value / NU_MAX)
+        return value * (1 - value / _high(v))
     return 1.0
 
 
@@ -187,27 +219,21 @@ def make_variables(reference: Parameters, names: list[str], prior_std: dict[str,
     out = []
     for full in names:
         name, _, component = full.partition("[")
-        if name not in KINDS:
-            raise ValueError(f"cannot estimate '{full}'; choose from {', '.join(KINDS)}")
-        transform, unit, std = KINDS[name]
-        std = (prior_std or {}).get(name, std)
-        for index in _components(reference, name, component, transform):
-            variable = Variable(name, index, transform, unit, 0.0, std)
-            out.append(replace(variable, prior_mean=_reference_theta(reference, variable)))
+        if name not in REGISTRY:
+            raise ValueError(f"cannot estimate '{full}'; choose from {', '.join(REGISTRY.names())}")
+        if name not in reference:
+            raise ValueError(f"cannot estimate '{full}': the model has no {REGISTRY[name].term} that it belongs to")
+        kind = REGISTRY[name]
+        std = (prior_std or {}).get(name, kind.prior_std)
+        for index in _components(reference, kind, component):
+            variable = Variable(kind, index, 0.0, std)
+            mean = 0.0 if kind.transform == "tangent" else _to_theta(variable, _entry(reference, variable))
+            out.append(replace(variable, prior_mean=mean))
     return Variables(reference, out)
 
 
-def _components(reference: Parameters, name: str, component: str, transform: str) -> list[int | None]:
+def _components(reference: Parameters, kind: Parameter, component: str) -> list[int | None]:
     if component:
         return [int(component.rstrip("]"))]
-    if transform == "tangent":
-        return [0, 1]
-    value = np.asarray(getattr(reference, name))
-    return [None] if value.ndim == 0 else list(range(len(value)))
-
-
-def _reference_theta(reference: Parameters, v: Variable) -> float:
-    if v.transform == "tangent":
-        return 0.0
-    value = getattr(reference, v.name)
-    return _to_theta(v, float(value if v.index is None else np.asarray(value)[v.index]))
+    count = kind.moves(reference.regions)
+    return [None] if count is None else list(range(count))

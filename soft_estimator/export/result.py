@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class Result:
             return parameters
         start = self.config.initial
         pose = (np.array(start.translation_m), np.array(start.rotation_rad))
-        return replace(parameters, translation_m=pose[0], rotation_rad=pose[1])
+        return parameters.replace(translation_m=pose[0], rotation_rad=pose[1])
 
 
 def read_result(path: Path | str) -> Result:

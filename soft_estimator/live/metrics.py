@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.parameters import REGISTRY
 
 # An estimate has converged when its error stays below this part of the parameter's scale.
 CONVERGED = 0.05
@@ -28,13 +29,10 @@ def error_scale(label: str, truth: float, body_size_m: float) -> float:
     one g for gravity, whose true values may be zero.
     """
     name = label.partition("[")[0]
-    if name == "plane_offset_m":
-        return body_size_m
-    if name == "plane_normal":
-        return 1.0
-    if name == "gravity_m_s2":
-        return 9.81
-    return abs(truth)
+    scale = REGISTRY[name].error_scale if name in REGISTRY else "value"
+    if isinstance(scale, float):
+        return scale
+    return body_size_m if scale == "body" else abs(truth)
 
 
 @dataclass

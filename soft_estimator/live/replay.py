@@ -23,7 +23,7 @@ from soft_estimator.recordings.ground_truth import TruthRow, parameters_from_row
 from soft_estimator.recordings.interface import Frame, Recording
 from soft_estimator.recordings.opening import open_recording
 from soft_estimator.scene.scene import Scene, build_scene
-from soft_estimator.scene.variables import natural_of, shown_labels, variables_of
+from soft_estimator.scene.variables import shown_labels, variables_of
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
@@ -204,7 +204,7 @@ def true_values(scene: Scene, variables: Variables, rows: tuple[TruthRow, ...]) 
     if not rows:
         return {}
     truth, known = parameters_from_rows(rows, scene.parameters)
-    values = natural_of(variables, truth)
+    values = variables.natural_of(truth)
     return {v.label: float(x) for v, x in zip(variables.variables, values) if v.name in known}
 
 

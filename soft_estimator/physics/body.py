@@ -10,7 +10,7 @@ from scipy.spatial import cKDTree
 from soft_estimator.geometry.cut_cells import CutCells, cut, snap
 from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid, correct_curvature
 from soft_estimator.geometry.surface import EmbeddedSurface, extract_surface, vertex_areas_m2
-from soft_estimator.physics.contact import ContactPoints, bind_contact_points
+from soft_estimator.physics.contact_points import ContactPoints, bind_contact_points
 
 # The 27 neighbours of a node, itself at place 13.
 NEIGHBOUR_OFFSETS = np.array([(i, j, k) for i in (-1, 0, 1) for j in (-1, 0, 1) for k in (-1, 0, 1)], dtype=np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.geometry.shapes import Shape
 from soft_estimator.physics.body import Body
-from soft_estimator.physics.nitsche import NitscheCells, nitsche_cells
+from soft_estimator.physics.nitsche_cells import NitscheCells, nitsche_cells
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,6 @@ class Dirichlet:
         """Write the prescribed displacements of the held nodes into u; start: u at t = 0 (N, 3) [m]."""
         for nodes, path in self.held:
             u[nodes] = moved(path, time_s, body.node_position_m[nodes], start[nodes])
-
-    def weak_targets(self, body: Body, start: np.ndarray, time_s: float) -> list[np.ndarray]:
-        """Prescribed displacements (S, 8, 3) at the corners of each weakly held region's cells."""
-        return [moved(p, time_s, body.node_position_m[c.nodes], start[c.nodes]) for c, p in self.weak]
 
 
 def moved(path: RigidPath, time_s: float, position: np.ndarray, start: np.ndarray) -> np.ndarray:

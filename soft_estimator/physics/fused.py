@@ -17,11 +17,12 @@ import numpy as np
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
 from soft_estimator.physics.fused_guard import failed, first_unsound
-from soft_estimator.physics.fused_setup import StartedSimulation, body_arrays, material_row, with_parameters
+from soft_estimator.physics.fused_setup import StartedSimulation, add_sums, body_arrays, material_row
 from soft_estimator.physics.gradient import ParameterGradient
-from soft_estimator.physics.model import Model, State
-from soft_estimator.physics.parameters import Parameters, lame, lame_slope
+from soft_estimator.physics.model import Model
+from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolveReport, SolverError
+from soft_estimator.physics.state import State
 
 _SCHEME = (
     *("step_s", "predictor", "c_m", "c_d", "c_k", "p_v", "d_u", "d_v", "ahead_v", "ahead_a", "p_a", "q_v", "q_a"),
@@ -29,9 +30,14 @@ _SCHEME = (
 )
 
 
+# The laws that whole steps know; anything else is left to the plain classes.
+FUSED_LAWS = frozenset(("inertia", "corotated", "loads", "plane_contact"))
+
+
 def can_fuse(model: Model, backend: Backend) -> bool:
-    """Whether the backend has a stepper and the model nothing that it does not know (weakly held regions)."""
-    return backend.stepper is not None and not model.dirichlet.weak
+    """Whether the backend has a stepper and the model nothing that it does not know (weakly held regions, ...)."""
+    known = all(law.fused in FUSED_LAWS for law in model.laws)
+    return backend.stepper is not None and known and model.solver.rounds == 1
 
 
 @dataclass(frozen=True)
@@ -70,21 +76,23 @@ class FusedBatch:
             )
         self.model, self.backend = model, backend
         first = StartedSimulation(model, parameters[0], backend)
-        self.simulations = [first, *(with_parameters(first, p) for p in parameters[1:])]
+        self.simulations = [first, *(first.with_parameters(p) for p in parameters[1:])]
         law, solver = model.contact, model.solver
-        contact = (0.0, 1.0, 0.0) if law is None else (law.stiffness_pa_per_m, law.sharpness_per_m, float(law.implicit))
-        self.stepper: Any = backend.stepper(  # type: ignore[attr-defined]
+        contact = (0.0, 0.0) if law is None else (1.0, float(law.implicit))
+        if backend.stepper is None or backend.guard is None:  # `can_fuse` has looked
+            raise AssertionError(backend.name)
+        self.stepper = backend.stepper(
             body_arrays(first),
-            first.spacing,
+            first.device.spacing_m,
             [getattr(model.integrator, name) for name in _SCHEME],
             contact,
-            np.array([material_row(p) for p in parameters]),
+            np.array([material_row(s.parameters) for s in self.simulations]),
             np.array([s.start for s in self.simulations]),
             model.dtype,
             solver.relative_tolerance,
             solver.max_iterations,
         )
-        self.guard: Any = backend.guard(self.stepper, model.body.cells.fill)  # type: ignore[attr-defined]
+        self.guard = backend.guard(self.stepper, model.body.cells.fill)
 
     def serve(self, *simulations: StartedSimulation) -> None:
         """Put the simulations' parameters where the steps read them; several take turns on one batch."""
@@ -174,12 +182,14 @@ class FusedSimulation(StartedSimulation):
 
     def renewed(self, parameters: Parameters) -> FusedSimulation:
         """This simulation with other parameters, on the same device arrays."""
-        return with_parameters(self, parameters)
+        return self.with_parameters(parameters)
 
     def tangent_steps(self, columns: int) -> Any:
         """The backend's tangent stepper for so many directions."""
         if columns not in self._tangent_steps:
-            kind = self.backend.tangent_stepper  # type: ignore[attr-defined]
+            kind = self.backend.tangent_stepper
+            if kind is None:
+                raise ValueError(f"backend '{self.backend.name}' has no tangent of whole steps; use Tangent")
             self._tangent_steps[columns] = kind(self.batch.stepper, columns)
         return self._tangent_steps[columns]
 
@@ -242,18 +252,6 @@ class FusedAdjoint(Adjoint):
             add_sums(self.gradient, self.simulation.parameters, sums[0], lame_sums[0])
             self.start_bar = self.start_bar + self.batch.start_sums()[0]
         return super().finish(bar)
-
-
-def add_sums(gradient: ParameterGradient, p: Parameters, sums: np.ndarray, lame_sums: np.ndarray) -> None:
-    """Hand the stepper's sums (13,) and (regions, 2) on to the parameters they belong to."""
-    gradient.stiffness_damping_s += float(sums[0])
-    gradient.mass_damping_per_s += float(sums[1])
-    gradient.gravity_m_s2 += sums[2:5]
-    gradient.density_kg_m3 += float(sums[5] + sums[2:5] @ p.gravity_m_s2) / p.density_kg_m3
-    gradient.plane_normal += sums[6:9]
-    gradient.plane_offset_m += float(sums[9])
-    gradient.poissons_ratio -= float(lame_sums.sum(axis=0) @ lame_slope(p.poissons_ratio))
-    gradient.youngs_modulus_pa -= lame_sums @ np.array(lame(p.poissons_ratio)) / p.youngs_modulus_pa
 
 
 def _add(bar: tuple, more: tuple | None) -> None:

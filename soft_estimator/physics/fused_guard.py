@@ -1,4 +1,4 @@
-"""Which of the steps that a backend made by itself can be trusted; the rules are those of `Simulation.step_keeping`."""
+"""Which of the steps that a backend made by itself can be trusted; the rules are those of `guard`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from soft_estimator.physics.energy import Balance, _drift, in_contact, relative_gain
+from soft_estimator.physics.energy import Balance, drift_j
+from soft_estimator.physics.guard import relative_to_allowed
 from soft_estimator.physics.solver import STALL_ACCEPTED
-from soft_estimator.physics.step import LARGEST_GAIN, LARGEST_GAIN_IN_CONTACT, LARGEST_SURPRISE
+from soft_estimator.physics.terms.corotated import LARGEST_SURPRISE
 
 if TYPE_CHECKING:
     from soft_estimator.physics.step import Simulation
@@ -41,18 +42,12 @@ def sound(s: Simulation, before: np.ndarray, after: np.ndarray) -> bool:
     return bool(turned and give <= 1.0 and stiffness <= inertia and gain <= 1.0)
 
 
-def relative_to_allowed(start: Balance, end: Balance, work_j: float) -> float:
-    """Energy a step made out of nothing over what is allowed."""
-    largest = LARGEST_GAIN_IN_CONTACT if in_contact(start, end) else LARGEST_GAIN
-    return relative_gain(start, end, work_j) / largest
-
-
 def held_energy(s: Simulation, sums: np.ndarray) -> Balance:
     """A row of sums as `balance` gives it; the potential of gravity holds that of the dead loads."""
     mass = s.parameters.density_kg_m3 * float(s.model.body.node_volume_m3.sum())
     return Balance(
         kinetic_j=float(sums[2]),
-        drift_j=_drift(s, np.array([mass]), sums[None, 8:] / mass),
+        drift_j=drift_j(s, sums[8:], mass),
         elastic_j=float(sums[0]),
         gravity_j=float(sums[3]),
         contact_j=float(sums[5]),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from soft_estimator.backends.layout import ADJOINT_SUMS, MATERIAL, REGIONAL, RELATIVE, place
 from soft_estimator.physics.coarse import coarse_grid
-from soft_estimator.physics.model import State, initial_displacement
-from soft_estimator.physics.parameters import Parameters, lame
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.parameters import Parameters, lame, lame_slope
+from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
 
 
@@ -23,47 +24,57 @@ class StartedSimulation(Simulation):
             self._first = super().initial_state()
         return self._first
 
+    def _bind(self, parameters: Parameters) -> None:
+        super()._bind(parameters)
+        self._first = None
+
 
 LARGEST_WITH_COARSE_LEVEL = 60_000  # nodes; beyond, a GPU streams the matrix and an iteration's own cost prevails
 
-Started = TypeVar("Started", bound=StartedSimulation)
-
-
-def with_parameters(simulation: Started, parameters: Parameters) -> Started:
-    """A simulation of the same model with other parameters, sharing the body's arrays."""
-    s, b, body = copy.copy(simulation), simulation.backend, simulation.model.body
-    dtype = s.model.dtype
-    s.parameters, s._first, s._known = parameters, None, None
-    s.lam, s.mu = lame(parameters.poissons_ratio)
-    s.young = b.to_device(parameters.youngs_modulus_pa[body.cell_region], dtype)
-    s.mass = b.to_device(parameters.density_kg_m3 * body.node_volume_m3, dtype)
-    external = parameters.density_kg_m3 * body.node_volume_m3[:, None] * parameters.gravity_m_s2
-    s.external = b.to_device(external + s.model.load_n if len(s.model.load_n) else external, dtype)
-    s.normal = b.to_device(parameters.plane_normal)
-    s.start = initial_displacement(body, parameters)
-    return s
-
 
 def material_row(p: Parameters) -> np.ndarray:
-    """A row of the stepper's materials."""
-    damping = (p.mass_damping_per_s, p.stiffness_damping_s)
-    plane = (*p.plane_normal, p.plane_offset_m)
-    return np.array([*lame(p.poissons_ratio), p.density_kg_m3, *damping, *p.gravity_m_s2, *plane, *p.youngs_modulus_pa])
+    """A row of the stepper's materials; a parameter that the model does not have is 1."""
+    derived = dict(zip(("lam", "mu"), lame(p.poissons_ratio)))
+    values = [derived[name] if name in derived else p.values.get(name, 1.0) for name, _ in MATERIAL]
+    return np.concatenate([*(np.ravel(value) for value in values), getattr(p, REGIONAL)])
+
+
+def direction_row(p: Parameters, d: ParameterGradient) -> np.ndarray:
+    """A direction of the parameters, laid out as a material."""
+    derived = {n: slope * d.poissons_ratio for n, slope in zip(("lam", "mu"), lame_slope(p.poissons_ratio))}
+
+    def change(name: str) -> np.ndarray:
+        if name in derived:
+            return np.ravel(derived[name])
+        return np.ravel(getattr(d, name) / p.values.get(name, 1.0) if name in RELATIVE else getattr(d, name))
+
+    return np.concatenate([change(name) for name, _ in (*MATERIAL, (REGIONAL, 0))])
+
+
+def add_sums(gradient: ParameterGradient, p: Parameters, sums: np.ndarray, lame_sums: np.ndarray) -> None:
+    """Hand the stepper's sums, a row of `layout.ADJOINT_SUMS` and (regions, 2), on to the parameters they belong to."""
+    for name, count in ADJOINT_SUMS:
+        part = sums[place(ADJOINT_SUMS, name)]
+        if name == "density_kg_m3":  # by the logarithm of the density, and without gravity's weight
+            weight = sums[place(ADJOINT_SUMS, "gravity_m_s2")] @ p.gravity_m_s2
+            gradient.add(name, float(part[0] + weight) / p.density_kg_m3)
+        elif name != "start":
+            gradient.add(name, float(part[0]) if count == 1 else part)
+    gradient.add("poissons_ratio", -float(lame_sums.sum(axis=0) @ lame_slope(p.poissons_ratio)))
+    gradient.add(REGIONAL, -lame_sums @ np.array(lame(p.poissons_ratio)) / p.youngs_modulus_pa)
 
 
 def body_arrays(s: Simulation) -> dict[str, Any]:
     """The stepper's arrays, most of which the simulation has on the device already."""
-    body, to_device = s.model.body, s.backend.to_device
+    d, body, to_device = s.device, s.model.body, s.backend.to_device
     held = np.full(body.node_count, -1, np.int32)
     for r, (nodes, _) in enumerate(s.model.dirichlet.held):
         held[nodes] = r
     load = s.model.load_n if len(s.model.load_n) else np.zeros((body.node_count, 3))
-    own = ("cell_nodes", "node_cells", "gradient_index", "table", "position", "free", "slot", "row_start", "column")
-    own += ("point_nodes", "point_weight", "point_start", "point_area")
+    own: tuple[str, ...] = ("cell_nodes", "node_cells", "cell_region", "gradient_index", "table", "position")
+    own += ("free", "volume", "slot", "row_start", "column", "point_nodes", "point_weight", "point_start", "point_area")
     return {
-        **{name: getattr(s, name) for name in own},
-        "cell_region": to_device(body.cell_region),
-        "volume": to_device(body.node_volume_m3),
+        **{name: getattr(d, name) for name in own},
         "load": to_device(load),
         "held": to_device(held),
         "coarse": _coarse_arrays(s),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.fused import FusedSimulation, failed
+from soft_estimator.physics.fused_setup import direction_row
 from soft_estimator.physics.gradient import ParameterGradient
-from soft_estimator.physics.model import State
-from soft_estimator.physics.parameters import Parameters, lame_slope
+from soft_estimator.physics.state import State
 from soft_estimator.physics.tangent import StateTangent, Tangent
 
 
@@ -36,7 +35,13 @@ class Changes(Sequence[StateTangent]):
     def __len__(self) -> int:
         return len(self.u)
 
-    def __getitem__(self, j: Any) -> Any:
+    @overload
+    def __getitem__(self, j: int) -> StateTangent: ...
+    @overload
+    def __getitem__(self, j: slice) -> Sequence[StateTangent]: ...
+    def __getitem__(self, j: int | slice) -> StateTangent | Sequence[StateTangent]:
+        if isinstance(j, slice):
+            return [self[k] for k in range(*j.indices(len(self)))]
         return StateTangent(self.u[j], self.v[j], self.a[j])
 
     def __iter__(self) -> Iterator[StateTangent]:
@@ -67,7 +72,7 @@ class FusedTangent:
     ) -> None:
         self.simulation, self.directions = simulation, directions
         self.tolerance = simulation.model.solver.relative_tolerance if tolerance is None else tolerance
-        rows = np.array([_row(simulation.parameters, d) for d in directions])
+        rows = np.array([direction_row(simulation.parameters, d) for d in directions])
         moving = any(path.moves for _, path in simulation.model.dirichlet.held)
         start = np.stack([u for u, _ in self.plain.start]) if moving else None
         self.steps: Any = simulation.tangent_steps(len(directions))
@@ -78,9 +83,7 @@ class FusedTangent:
     @cached_property
     def plain(self) -> Tangent:
         """The same, step by step."""
-        loose, model = copy(self.simulation), self.simulation.model
-        loose.model = replace(model, solver=replace(model.solver, relative_tolerance=self.tolerance))
-        return Tangent(loose, self.directions)
+        return Tangent(self.simulation.with_solver(relative_tolerance=self.tolerance), self.directions)
 
     def initial(self) -> Changes:
         """Changes of the initial state."""
@@ -92,7 +95,8 @@ class FusedTangent:
             return self.plain_step(before, after, changes)
         s, xp = self.simulation, self.simulation.xp
         s.batch.serve(s)
-        out = Changes(*(xp.empty_like(x) for x in (changes.u, changes.v, changes.a)), s.backend)
+        u, v, a = (xp.empty_like(x) for x in (changes.u, changes.v, changes.a))
+        out = Changes(u, v, a, s.backend)
         self._reports.append(xp.zeros((len(changes), 3)))
         self.steps.step(
             self._rows,
@@ -136,12 +140,3 @@ class FusedTangent:
         for before, after in pairwise(states):
             out.append(self.plain_step(before, after, out[-1]))
         return out
-
-
-def _row(p: Parameters, d: ParameterGradient) -> np.ndarray:
-    """A direction as the stepper lays it out."""
-    slope = lame_slope(p.poissons_ratio)
-    material = (slope[0] * d.poissons_ratio, slope[1] * d.poissons_ratio, d.density_kg_m3 / p.density_kg_m3)
-    damping = (d.mass_damping_per_s, d.stiffness_damping_s)
-    plane = (*d.plane_normal, d.plane_offset_m)
-    return np.array([*material, *damping, *d.gravity_m_s2, *plane, *(d.youngs_modulus_pa / p.youngs_modulus_pa)])

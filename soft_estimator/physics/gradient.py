@@ -1,39 +1,30 @@
-"""Derivatives by the parameters: one number for each number in `Parameters`."""
+"""Derivatives by the parameters: one number for each number of the registered parameters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from soft_estimator.physics.parameters import Parameters
+from soft_estimator.parameters import REGISTRY
+from soft_estimator.physics.parameters import Parameters, Value
 
-NAMES = tuple(f.name for f in fields(Parameters))
 
-
-@dataclass
 class ParameterGradient:
-    """A value for every entry of `Parameters`, in its own unit inverted: the gradient of a scalar, or a direction."""
+    """A number for every number of the registered parameters: the gradient of a scalar by them, or a direction.
 
-    youngs_modulus_pa: np.ndarray
-    poissons_ratio: float
-    density_kg_m3: float
-    mass_damping_per_s: float
-    stiffness_damping_s: float
-    gravity_m_s2: np.ndarray
-    plane_normal: np.ndarray
-    plane_offset_m: float
-    translation_m: np.ndarray
-    rotation_rad: np.ndarray
-    velocity_m_s: np.ndarray
-    angular_velocity_rad_s: np.ndarray
+    Entries are attributes of the parameters' names, in the unit of the scalar over the parameter's.
+    """
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self.__dict__.update(values)
 
     @classmethod
     def zero(cls, regions: int) -> ParameterGradient:
         """All zeros for a body with this many material regions."""
-        vectors = {"youngs_modulus_pa": regions}
-        shapes = {name: vectors.get(name, 3) for name in NAMES if name in vectors or _is_vector(name)}
-        return cls(**{name: np.zeros(shapes[name]) if name in shapes else 0.0 for name in NAMES})
+        sizes = ((p.name, p.size(regions)) for p in REGISTRY)
+        return cls({name: 0.0 if size is None else np.zeros(size) for name, size in sizes})
 
     @classmethod
     def unit(cls, regions: int, name: str, index: int | None = None) -> ParameterGradient:
@@ -45,15 +36,26 @@ class ParameterGradient:
             getattr(out, name)[index] = 1.0
         return out
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"there is no parameter '{name}' in this gradient")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """Entries by name."""
+        return self.__dict__
+
+    def add(self, name: str, value: Any) -> None:
+        """Add to an entry; a vector by components."""
+        setattr(self, name, getattr(self, name) + value)
+
     def dot(self, other: ParameterGradient) -> float:
         """Sum over all entries of the products."""
-        return float(sum(np.sum(np.asarray(getattr(self, n)) * getattr(other, n)) for n in NAMES))
-
-
-def _is_vector(name: str) -> bool:
-    return name.split("_")[0] in ("gravity", "translation", "rotation", "velocity", "angular") or name == "plane_normal"
+        return float(sum(np.sum(np.asarray(value) * other.values[name]) for name, value in self.values.items()))
 
 
 def shifted(parameters: Parameters, direction: ParameterGradient, amount: float) -> Parameters:
-    """parameters + amount · direction."""
-    return Parameters(**{n: getattr(parameters, n) + amount * getattr(direction, n) for n in NAMES})
+    """parameters + amount · direction, for the parameters that are given."""
+    return Parameters(values={n: v + amount * getattr(direction, n) for n, v in parameters.values.items()})

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from soft_estimator.backends.interface import Array
+
 
 @dataclass(frozen=True)
 class Integrator:
@@ -41,6 +43,14 @@ class Integrator:
     def carries_acceleration(self) -> bool:
         """Whether a is an acceleration; otherwise it is the last step's mean velocity."""
         return self.ahead_a == 0.0
+
+    def velocity_ahead(self, v: Array, a: Array) -> Array:
+        """The velocity that looks ahead to where rotations and contact are taken: v or a of the state."""
+        return a if self.ahead_v == 0.0 else v
+
+    def known_velocity(self, v: Array, a: Array) -> Array | None:
+        """The part q_v v + q_a a of the damped velocity that is known before the solve; None where there is none."""
+        return self.q_v * v + self.q_a * a if self.carries_acceleration else None
 
 
 def theta_scheme(step_s: float, theta: float = 0.5, *, lagged: bool = False) -> Integrator:
@@ -88,6 +98,12 @@ def hht_scheme(step_s: float, alpha: float = -0.05, *, lagged: bool = False) -> 
         e_v=-1 / (beta * dt),
         e_a=1 - 1 / (2 * beta),
     )
+
+
+# Not a step but a force balance: g = f - f_int(u), with Δu = 0 and nothing damped.
+FORCE_BALANCE = Integrator(
+    step_s=0.0, predictor=0.0, c_m=0.0, c_d=0.0, c_k=0.0, p_v=0.0, d_u=0.0, d_v=0.0, ahead_v=0.0, ahead_a=1.0
+)  # fmt: skip
 
 
 def calm_scheme(scheme: Integrator, parts: int = 1) -> Integrator:

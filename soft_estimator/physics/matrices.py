@@ -10,6 +10,9 @@ from scipy.sparse.linalg import eigsh
 
 from soft_estimator.physics.solver import LinearSystem
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.corotated import Corotated
+from soft_estimator.physics.terms.interface import Assembly
+from soft_estimator.physics.terms.nitsche import Nitsche
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,13 @@ class Matrices:
 def assemble_matrices(simulation: Simulation, u: np.ndarray | None = None) -> Matrices:
     """K and M of a simulation with the cells turned as by the displacement u (N, 3) [m], at rest by default."""
     s = simulation
-    turned = s.cell_rotations(s.zero if u is None else s.backend.to_device(u, s.model.dtype))
-    blocks = s.assemble(turned, 1.0, s.xp.zeros(len(s.mass), s.model.dtype))
-    system = LinearSystem(s.row_start, s.column, blocks, blocks, s.free)
-    mass = np.repeat(s.backend.to_host(s.mass).astype(np.float64), 3)
+    d, assembly = s.device, Assembly(s.device)
+    turned = d.rotations(d.zero if u is None else d.up(u))
+    for term in s.terms:
+        if isinstance(term, (Corotated, Nitsche)):
+            term.assemble(turned, 1.0, assembly)
+    blocks = assembly.finished()
+    system = LinearSystem(d.row_start, d.column, blocks, blocks, d.free)
+    mass = np.repeat(d.host(s.mass), 3)
     free = np.repeat(s.model.dirichlet.free > 0, 3)
     return Matrices(system.to_scipy(s.backend).tocsr(), sp.diags(mass), free)

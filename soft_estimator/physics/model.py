@@ -1,34 +1,28 @@
-"""What is simulated and how: the fixed part of a simulation, and the state that changes."""
+"""What a simulation is made of: a body, a time scheme, held regions and the laws of its physics."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.shapes import Shape
 from soft_estimator.physics.body import Body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import Dirichlet, FixedRegion, bind_dirichlet
 from soft_estimator.physics.integrator import Integrator
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.start import initial_displacement, initial_velocity
+from soft_estimator.physics.state import State
+from soft_estimator.physics.terms.contact import ContactLaw
+from soft_estimator.physics.terms.corotated import CorotatedLaw
+from soft_estimator.physics.terms.inertia import InertiaLaw
+from soft_estimator.physics.terms.interface import Law
+from soft_estimator.physics.terms.loads import LoadsLaw
+from soft_estimator.physics.terms.nitsche import NitscheLaw
 
-
-@dataclass(frozen=True)
-class State:
-    """Displacement u [m], velocity v [m/s] and the scheme's third array of the nodes, each (N, 3), at a time [s].
-
-    a is the acceleration [m/s²] or, for the θ-scheme, the last step's mean velocity [m/s]. calmed tells that the step
-    to this state was taken by backward Euler, in how many parts, 0 if not (see `Simulation.step_keeping`).
-    """
-
-    u: np.ndarray
-    v: np.ndarray
-    a: np.ndarray
-    time_s: float
-    calmed: int = 0
+__all__ = ["Model", "State", "build_model", "initial_displacement", "initial_velocity"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,7 @@ class Model:
     Attributes:
         body: the discretised body. integrator: time scheme. dirichlet: held parts. contact: law, None without a plane.
         load_n: dead load on the nodes [N], (N, 3). solver: settings of the linear solver.
-        dtype: precision of the simulation, np.float32 or np.float64.
+        dtype: precision of the simulation, np.float32 or np.float64. more: laws of physics beside the package's own.
     """
 
     body: Body
@@ -48,6 +42,24 @@ class Model:
     load_n: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     solver: SolverSettings = field(default_factory=SolverSettings)
     dtype: type = np.float64
+    more: tuple[Law, ...] = ()
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """All laws, in the order in which they add to a step's matrix."""
+        weak = tuple(NitscheLaw(cells, path) for cells, path in self.dirichlet.weak)
+        contact = () if self.contact is None else (self.contact,)
+        return (InertiaLaw(), CorotatedLaw(), LoadsLaw(self.load_n), *weak, *contact, *self.more)
+
+    def complete(self, parameters: Parameters) -> Parameters:
+        """The parameters with the laws' own values where they give none."""
+        for law in self.laws:
+            parameters = parameters.with_defaults(law.defaults())
+        return parameters
+
+    def with_step(self, integrator: Integrator) -> Model:
+        """The same with another time scheme."""
+        return replace(self, integrator=integrator)
 
 
 def build_model(
@@ -59,11 +71,13 @@ def build_model(
     contact: ContactLaw | None = None,
     solver: SolverSettings | None = None,
     dtype: type = np.float64,
+    more: Sequence[Law] = (),
 ) -> Model:
     """Bind held regions and loads, given in the body's rest coordinates, to a body.
 
     Args:
         loads: (region, total force (3,) [N]) pairs, each spread evenly over the surface triangles in its region.
+        more: laws of physics beside the package's own (docs/extending.md).
     """
     total = np.zeros((body.node_count, 3))
     for k, (region, force) in enumerate(loads or []):
@@ -76,20 +90,8 @@ def build_model(
         load_n=total,
         solver=solver or SolverSettings(),
         dtype=dtype,
+        more=tuple(more),
     )
-
-
-def initial_displacement(body: Body, parameters: Parameters) -> np.ndarray:
-    """u of the initial pose: rotation about the centroid, then translation."""
-    arm = body.node_position_m - body.centroid_m
-    turn = rotation_matrix(parameters.rotation_rad) - np.eye(3)
-    return arm @ turn.T + parameters.translation_m
-
-
-def initial_velocity(body: Body, parameters: Parameters, u: np.ndarray) -> np.ndarray:
-    """v of the initial motion of the posed body: v₀ + ω × r."""
-    arm = body.node_position_m + u - body.centroid_m - parameters.translation_m
-    return parameters.velocity_m_s + np.cross(parameters.angular_velocity_rad_s, arm)
 
 
 def _spread_load(body: Body, region: Shape, force: np.ndarray, k: int) -> np.ndarray:

@@ -1,10 +1,17 @@
-"""Everything about a simulation that may be estimated, in SI units."""
+"""Values of the registered parameters, in SI units."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from soft_estimator.parameters import REGISTRY, Parameter
+
+Value = float | np.ndarray
 
 
 def lame(poissons_ratio: float) -> tuple[float, float]:
@@ -19,46 +26,81 @@ def lame_slope(poissons_ratio: float) -> tuple[float, float]:
     return (1 + 2 * nu**2) / ((1 + nu) * (1 - 2 * nu)) ** 2, -0.5 / (1 + nu) ** 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Parameters:
-    """Material, loads, contact plane and start of a simulation.
+    """Values of registered parameters: `Parameters(youngs_modulus_pa=5e3, ...)`, then `p.youngs_modulus_pa`.
 
-    Attributes:
-        youngs_modulus_pa: E of each material region [Pa], (R,). poissons_ratio: ν. density_kg_m3: ρ.
-        mass_damping_per_s, stiffness_damping_s: Rayleigh α₁ [1/s] and α₂ [s]: D = α₁ M + α₂ K.
-        gravity_m_s2: (3,). plane_normal: (3,), used as given, unit length expected. plane_offset_m: d in n·x + d = 0.
-        translation_m, rotation_rad: initial pose, rotation vector about the body's centroid.
-        velocity_m_s, angular_velocity_rad_s: initial motion, the latter about the centroid, world axes.
+    Values without a name are taken in the order of the registry: E, ν, density, ...
+
+    What is not given takes the registry's default. What has none and belongs to a term (its `term` in the registry) may
+    be left out: the term then uses the value of its own law; see `with_defaults`. A scalar is a float, everything else
+    an array: (3,), or (regions,) for what each material region has.
     """
 
-    youngs_modulus_pa: np.ndarray
-    poissons_ratio: float
-    density_kg_m3: float
-    mass_damping_per_s: float = 0.0
-    stiffness_damping_s: float = 0.0
-    gravity_m_s2: np.ndarray = field(default_factory=lambda: np.array([0.0, -9.81, 0.0]))
-    plane_normal: np.ndarray = field(default_factory=lambda: np.array([0.0, 1.0, 0.0]))
-    plane_offset_m: float = 0.0
-    translation_m: np.ndarray = field(default_factory=lambda: np.zeros(3))
-    rotation_rad: np.ndarray = field(default_factory=lambda: np.zeros(3))
-    velocity_m_s: np.ndarray = field(default_factory=lambda: np.zeros(3))
-    angular_velocity_rad_s: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    values: Mapping[str, Value]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "youngs_modulus_pa", np.atleast_1d(np.asarray(self.youngs_modulus_pa, dtype=np.float64))
-        )
-        for name in (
-            "gravity_m_s2",
-            "plane_normal",
-            "translation_m",
-            "rotation_rad",
-            "velocity_m_s",
-            "angular_velocity_rad_s",
-        ):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64).reshape(3))
-        if not -1 < self.poissons_ratio < 0.5:
+    def __init__(self, *given_in_order: Any, values: Mapping[str, Any] | None = None, **named: Any) -> None:
+        given = {**(values or {}), **dict(zip(REGISTRY.names(), given_in_order)), **named}
+        for name in given:
+            if name not in REGISTRY:
+                near = difflib.get_close_matches(name, REGISTRY.names(), n=1)
+                hint = f"; did you mean '{near[0]}'?" if near else f"; choose from {', '.join(REGISTRY.names())}"
+                raise TypeError(f"there is no parameter '{name}'{hint}")
+        out: dict[str, Value] = {}
+        for parameter in REGISTRY:
+            value = given.get(parameter.name, parameter.default)
+            if value is not None:
+                out[parameter.name] = _shaped(parameter, value)
+            elif not parameter.term:
+                raise TypeError(f"{parameter.name} is missing; give its value [{parameter.unit or '1'}]")
+        nu = out["poissons_ratio"]
+        if not -1 < nu < 0.5:
             raise ValueError(
-                f"poissons_ratio = {self.poissons_ratio:g} must lie between -1 and 0.5; "
-                "0.5 is incompressible: use 0.45-0.49 instead"
+                f"poissons_ratio = {nu:g} must lie between -1 and 0.5; 0.5 is incompressible: use up to 0.499 instead"
             )
+        object.__setattr__(self, "values", out)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "values":  # not there yet while a copy is being made
+            raise AttributeError(name)
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(f"these parameters hold no '{name}'; give it, or the term it belongs to") from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Parameters) or set(self.values) != set(other.values):
+            return NotImplemented if not isinstance(other, Parameters) else False
+        return all(np.array_equal(value, other.values[name]) for name, value in self.values.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Parameters({', '.join(f'{name}={value!r}' for name, value in self.values.items())})"
+
+    @property
+    def regions(self) -> int:
+        """Number of material regions."""
+        return len(self.values["youngs_modulus_pa"])  # type: ignore[arg-type]
+
+    def replace(self, **changed: Any) -> Parameters:
+        """The same with other values."""
+        return Parameters(values=self.values, **changed)
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Parameters:
+        """The same with values for parameters that are not given."""
+        missing = {name: value for name, value in defaults.items() if name not in self.values}
+        return self.replace(**missing) if missing else self
+
+
+def _shaped(parameter: Parameter, value: Any) -> Value:
+    if parameter.shape == "scalar":
+        return float(value)
+    array = np.asarray(value, dtype=np.float64)
+    return np.atleast_1d(array) if parameter.shape == "regions" else array.reshape(3)

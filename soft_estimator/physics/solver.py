@@ -23,10 +23,16 @@ class SolverError(RuntimeError):
 
 @dataclass(frozen=True)
 class SolverSettings:
-    """relative_tolerance: stop at |r| <= tolerance · |b|. max_iterations: before a direct solve takes over."""
+    """relative_tolerance: stop at |r| <= tolerance · |b|. max_iterations: before a direct solve takes over.
+
+    rounds: Newton rounds a step may take; 1 is one linear solve, made linear where the last motion leads.
+    round_tolerance: they end when Δu changes by less than this part of its largest entry.
+    """
 
     relative_tolerance: float = 1e-6
     max_iterations: int = 2000
+    rounds: int = 1
+    round_tolerance: float = 1e-8
 
 
 @dataclass(frozen=True)
@@ -109,13 +115,14 @@ def solve_many(backend: Backend, system: LinearSystem, b: Array, x: Array, setti
         real = backend.xp.float32
         size = abs(b).max(axis=(0, 1))
         size = backend.xp.where(size > 0, size, 1.0)
-        values = [a.astype(real) for a in (system.blocks, system.inverse, b / size, x / size, system.free)]
-        limit = min(SINGLE_ITERATIONS, settings.max_iterations)
+        blocks, inverse, free = (a.astype(real) for a in (system.blocks, system.inverse, system.free))
+        scaled, solution = (b / size).astype(real), (x / size).astype(real)
+        limit, tolerance = min(SINGLE_ITERATIONS, settings.max_iterations), settings.relative_tolerance
         iterations, residual, status = backend.conjugate_gradient_many(
-            *matrix[:2], *values, settings.relative_tolerance, limit
+            *matrix[:2], blocks, inverse, scaled, solution, free, tolerance, limit
         )
         if status == 0:
-            x[...] = values[3] * size
+            x[...] = solution * size
             return SolveReport(int(iterations), float(residual))
     iterations, residual, status = backend.conjugate_gradient_many(
         *matrix, b, x, system.free, settings.relative_tolerance, settings.max_iterations

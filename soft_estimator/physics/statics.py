@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from soft_estimator.physics.model import State
+from soft_estimator.backends.interface import Array
+from soft_estimator.physics.integrator import FORCE_BALANCE
 from soft_estimator.physics.solver import LinearSystem, SolverError, SolverSettings, solve
+from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.interface import Assembly, Stage
+from soft_estimator.physics.terms.loads import Loads
+
+# A force balance whose matrix is K itself.
+_REST = replace(FORCE_BALANCE, c_k=1.0)
 
 
 @dataclass(frozen=True)
@@ -43,11 +50,11 @@ def solve_static(
         shift = 1.0 / (hold_s or np.sqrt(size / gravity)) ** 2
     state = s.initial_state()
     u = state.u.copy()
-    scale = float(np.linalg.norm(s.backend.to_host(s.external))) or 1.0
+    scale = float(np.linalg.norm(s.backend.to_host(s.term(Loads).force))) or 1.0
     iterations, reach = 0, 0.2 * float(np.ptp(model.body.node_position_m))
     for round_number in range(1, max_rounds + 1):
         system, rhs = _balance_system(s, u, shift)
-        imbalance = float(np.linalg.norm(s.backend.to_host(rhs * s.free[:, None]))) / scale
+        imbalance = float(np.linalg.norm(s.backend.to_host(rhs * s.device.free[:, None]))) / scale
         if imbalance < tolerance:
             return State(u, s.xp.zeros_like(u), s.xp.zeros_like(u), 0.0), StaticReport(
                 round_number, iterations, imbalance
@@ -64,14 +71,11 @@ def solve_static(
     )
 
 
-def _balance_system(s: Simulation, u: np.ndarray, shift: float) -> tuple[LinearSystem, np.ndarray]:
-    turned = s.cell_rotations(u)
-    rhs = s.forces(u, s.zero, None, turned, 0.0)
-    blocks = s.assemble(turned, 1.0, shift * s.mass)
-    if s.model.contact is not None:
-        _, depth, slope = s.contact_state(u)
-        s.add_along_normal(s.pressure_factor() * depth, rhs)
-        s.add_contact_stiffness(s.pressure_factor() * slope, blocks)
-    inverse = s.xp.empty((len(u), 9), s.model.dtype)
-    s.backend.invert_diagonal(blocks, s.slot, s.free, inverse)
-    return LinearSystem(s.row_start, s.column, blocks, inverse, s.free), rhs
+def _balance_system(s: Simulation, u: Array, shift: float) -> tuple[LinearSystem, Array]:
+    """One Newton round towards rest: the terms' stiffness at u, and the force out of balance."""
+    stage = Stage(s.device, _REST, State(u, s.device.zero, s.device.zero, 0.0), s.device.zero, all_implicit=True)
+    at, assembly = s.prepare(stage), Assembly(s.device)
+    assembly.diagonal += shift * s.mass
+    for term, prepared in zip(s.terms, at):
+        term.add_blocks(stage, prepared, assembly)
+    return s.system_of(assembly), s.right_hand_side(stage, at)

@@ -5,20 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-NAMES = {
-    "youngs_modulus_pa": "Young's modulus",
-    "poissons_ratio": "Poisson's ratio",
-    "density_kg_m3": "Density",
-    "mass_damping_per_s": "Mass damping",
-    "stiffness_damping_s": "Stiffness damping",
-    "gravity_m_s2": "Gravity",
-    "plane_normal": "Tilt of the plane",
-    "plane_offset_m": "Offset of the plane",
-    "translation_m": "Initial position",
-    "rotation_rad": "Initial rotation",
-    "velocity_m_s": "Initial velocity",
-    "angular_velocity_rad_s": "Initial angular velocity",
-}
+from soft_estimator.parameters import REGISTRY
+
 _UNITS: dict[str, tuple[tuple[float, str], ...]] = {
     "Pa": ((1e9, "GPa"), (1e6, "MPa"), (1e3, "kPa"), (1.0, "Pa")),
     "m": ((1.0, "m"), (1e-3, "mm"), (1e-6, "µm")),
@@ -33,16 +21,10 @@ _UNITS: dict[str, tuple[tuple[float, str], ...]] = {
 def plain_name(name: str) -> str:
     """ "Young's modulus" for youngs_modulus_pa; a component keeps its axis or number."""
     base, _, rest = name.partition("[")
-    if base not in NAMES:
+    if base not in REGISTRY:
         return name[:1].upper() + name[1:].replace("_", " ")
     index = rest.rstrip("]")
-    if not index.isdecimal():
-        return f"{NAMES[base]} {index}".strip()
-    if base == "plane_normal":
-        return f"Tilt {int(index[:9]) + 1} of the plane, from the guess"
-    if base == "youngs_modulus_pa":
-        return f"{NAMES[base]}, region {index}"
-    return f"{NAMES[base]}, {'xyz'[int(index)] if index in '012' else index}"
+    return REGISTRY[base].component_title(int(index)) if index else REGISTRY[base].title
 
 
 def choose_unit(unit: str, values: Iterable[float]) -> tuple[float, str]:

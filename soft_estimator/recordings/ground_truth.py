@@ -8,26 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from soft_estimator.estimation.variables import KINDS
+from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.parameters import Parameters
 
 # Names under which ground truth travels, relative to a camera's namespace.
 TRUTH_TOPIC, TRUTH_MESH_TOPIC = "ground_truth", "ground_truth/mesh"
-# A scene's first pose and motion are left out: by the time an object is tracked they are history.
-TRUE_ENTRIES = (
-    "youngs_modulus_pa",
-    "poissons_ratio",
-    "density_kg_m3",
-    "mass_damping_per_s",
-    "stiffness_damping_s",
-    "gravity_m_s2",
-    "plane_normal",
-    "plane_offset_m",
-)
 
 
 @dataclass(frozen=True)
@@ -40,14 +29,18 @@ class TruthRow:
 
 
 def truth_rows(parameters: Parameters, *, plane: bool = True) -> list[TruthRow]:
-    """Every true number of a scene; those of the contact plane only if it has one."""
+    """Every true number of a scene; those of the contact plane only if it has one.
+
+    A scene's first pose and motion are left out: by the time an object is tracked they are history.
+    """
     rows = []
-    for name in TRUE_ENTRIES:
-        if name.startswith("plane_") and not plane:
+    for name, entry in parameters.values.items():
+        kind = REGISTRY[name]
+        if not kind.truth or (kind.term == "contact" and not plane):
             continue
         # the entry is the normal itself, a direction; its tilt in radians is the estimator's affair
-        unit = "" if name == "plane_normal" else KINDS[name][1]
-        value = np.asarray(getattr(parameters, name), dtype=np.float64)
+        unit = "" if kind.shape == "direction" else kind.unit
+        value = np.asarray(entry, dtype=np.float64)
         if value.ndim == 0:
             rows.append(TruthRow(name, float(value), unit))
         else:
@@ -65,7 +58,7 @@ def parameters_from_rows(rows: Iterable[TruthRow], reference: Parameters) -> tup
     for row in rows:
         name, _, index = row.label.partition("[")
         place = index.rstrip("]") or "0"
-        if name in TRUE_ENTRIES and place.isdigit() and math.isfinite(row.value):
+        if name in reference and REGISTRY[name].truth and place.isdigit() and math.isfinite(row.value):
             found.setdefault(name, {})[int(place)] = row.value
     changed: dict[str, np.ndarray | float] = {}
     for name, parts in found.items():
@@ -74,4 +67,4 @@ def parameters_from_rows(rows: Iterable[TruthRow], reference: Parameters) -> tup
             continue
         scalar = np.ndim(getattr(reference, name)) == 0
         changed[name] = parts[0] if scalar else np.array([parts[k] for k in range(size)])
-    return replace(reference, **changed), frozenset(changed)  # type: ignore[arg-type]
+    return reference.replace(**changed), frozenset(changed)

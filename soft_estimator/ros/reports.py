@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from std_msgs.msg import Float64MultiArray, Header, MultiArrayDimension
 
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.parameters import Parameters
 
 OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR, DiagnosticStatus.STALE)
@@ -98,8 +98,8 @@ def state_message(stamp: Time, estimate: LiveEstimate) -> Float64MultiArray:
     The message has no header, so the stamp is the first block: seconds and nanoseconds.
     """
     blocks: list[tuple[str, np.ndarray]] = [("stamp", np.array([stamp.sec, stamp.nanosec], dtype=np.float64))]
-    for field in fields(Parameters):
-        blocks.append((field.name, np.asarray(getattr(estimate.values, field.name), dtype=np.float64).ravel()))
+    for name, value in estimate.values.values.items():
+        blocks.append((name, np.asarray(value, dtype=np.float64).ravel()))
     blocks += [("u_m", estimate.u_m), ("v_m_s", estimate.v_m_s), ("a", estimate.a)]
     message = Float64MultiArray()
     for name, values in blocks:
@@ -116,16 +116,18 @@ def state_of(message: Float64MultiArray) -> tuple[Time, Parameters, tuple[np.nda
     for dim in message.layout.dim:
         blocks[dim.label] = data[at : at + dim.size]
         at += dim.size
-    missing = [n for n in ("stamp", "u_m", "v_m_s", "a", *(f.name for f in fields(Parameters))) if n not in blocks]
+    required = (p.name for p in REGISTRY if not p.term)  # what belongs to a term is there where the model has it
+    missing = [n for n in ("stamp", "u_m", "v_m_s", "a", *required) if n not in blocks]
     if missing or at != len(data):
         raise ValueError(
             f"estimate_state has {len(data)} numbers for blocks of {at} and lacks {', '.join(missing) or 'none'}; "
             "is its sender of the same version?"
         )
     values: dict[str, Any] = {}
-    for f in fields(Parameters):
-        block = blocks[f.name]
-        values[f.name] = block.copy() if f.name == "youngs_modulus_pa" or block.size > 1 else float(block[0])
+    for parameter in REGISTRY:
+        if parameter.name in blocks:
+            block = blocks[parameter.name]
+            values[parameter.name] = float(block[0]) if parameter.shape == "scalar" else block.copy()
     u, v, a = (blocks[n].reshape(-1, 3).copy() for n in ("u_m", "v_m_s", "a"))
     sec, nanosec = blocks["stamp"]
     return Time(sec=int(sec), nanosec=int(nanosec)), Parameters(**values), (u, v, a)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
@@ -17,12 +18,12 @@ from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.rigid import RigidPath, rotation_matrix
 from soft_estimator.geometry.shapes import Box
 from soft_estimator.physics.body import Body, build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.scene.body_grid import build_grid
 from soft_estimator.schema import ConfigError
 
@@ -83,7 +84,14 @@ def build_scene(
 def build_parameters(config: SceneConfig) -> Parameters:
     """Material, plane and start of a scene."""
     material, start, contact = config.material, config.initial, config.contact
-    plane = {} if contact is None else {"plane_normal": contact.unit_normal, "plane_offset_m": contact.offset_m}
+    plane: dict[str, Any] = {}
+    if contact is not None:
+        plane = {
+            "plane_normal": contact.unit_normal,
+            "plane_offset_m": contact.offset_m,
+            "contact_stiffness_pa_per_m": contact.stiffness_pa_per_m,
+            "contact_sharpness_per_m": contact.sharpness_per_m,
+        }
     return Parameters(
         youngs_modulus_pa=np.array([material.youngs_modulus_pa, *(r.youngs_modulus_pa for r in material.regions)]),
         poissons_ratio=material.poissons_ratio,
@@ -95,7 +103,7 @@ def build_parameters(config: SceneConfig) -> Parameters:
         rotation_rad=np.array(start.rotation_rad),
         velocity_m_s=np.array(start.velocity_m_s),
         angular_velocity_rad_s=np.array(start.angular_velocity_rad_s),
-        **plane,  # type: ignore[arg-type]
+        **plane,
     )
 
 

@@ -122,11 +122,11 @@ class Bench:
         s = self.simulation
         state = s.initial_state()
         lin = s.linearise(state)
-        rhs = s.right_hand_side(state, lin)
+        rhs = s.right_hand_side(lin.stage, lin.at)
         system = (lin.system.row_start, lin.system.column, lin.system.blocks, lin.system.inverse)
 
         def run(limit: int) -> None:  # a tolerance out of reach: as many iterations as allowed
-            self.backend.conjugate_gradient(*system, rhs, self.backend.xp.zeros_like(rhs), s.free, 1e-300, limit)
+            self.backend.conjugate_gradient(*system, rhs, self.backend.xp.zeros_like(rhs), s.device.free, 1e-300, limit)
 
         long, short = (median_seconds(partial(run, n), self.backend, 3 * self.repeats) for n in (80, 20))
         return self.row("iteration", max(long - short, 1e-9) / 60, iteration_bytes(self.model), 0, 1)
@@ -174,8 +174,8 @@ class Bench:
         bar = adjoint.zero_state()
         for before, after in zip(states[-2::-1], states[:0:-1]):
             bar.u += after.u
-            bar, report = adjoint.step_back(before, after, bar)
-            iterations += report.iterations
+            bar, solved = adjoint.step_back(before, after, bar)
+            iterations += solved.iterations
         adjoint.finish(bar)
         return iterations
 

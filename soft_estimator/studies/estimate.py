@@ -30,7 +30,7 @@ from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.observed_frames import FrameSet, check_any_left, read_frames, without_strays
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
-from soft_estimator.scene.variables import natural_of, shown_labels, variables_of
+from soft_estimator.scene.variables import shown_labels, variables_of
 from soft_estimator.schema import ConfigError
 from soft_estimator.studies.estimate_setup import Progress, noise_of_points, observe_truth
 
@@ -129,7 +129,7 @@ def estimate_scene(
         best=best,
         fits=tuple(fits),
         posterior=around,
-        truth=natural_of(variables, scene.parameters) if frames_dir is None else None,
+        truth=variables.natural_of(scene.parameters) if frames_dir is None else None,
         seconds=seconds,
         backend=backend.name,
         last_u=last_u,

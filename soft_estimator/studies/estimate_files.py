@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
+from soft_estimator.physics.obstacles import Plane
 from soft_estimator.recordings.observed_frames import write_frames
 from soft_estimator.scene.rest_shape import REST_SHAPE, rest_shape_bytes
 from soft_estimator.scene.variables import shown_labels
@@ -71,7 +72,7 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
         "cells": result.scene.body.cell_count,
         "warnings": list(result.scene.warnings),
         "parameters": _parameters(result),
-        **({"plane": _plane(result)} if any(n.startswith("plane") for n in problem.variables.labels) else {}),
+        **({"plane": _plane(result)} if any(v.name in Plane.parameters for v in problem.variables.variables) else {}),
         "correlation": (covariance / np.outer(std, std)).tolist(),
         "posterior": ParameterPosterior(problem.variables, result.posterior.theta, covariance).as_plain(),
         "method": result.method,

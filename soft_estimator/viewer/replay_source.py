@@ -22,7 +22,7 @@ from soft_estimator.pictures.surface_values import equivalent_strain, mean_near
 from soft_estimator.recordings.interface import Frame
 from soft_estimator.recordings.opening import open_recording
 from soft_estimator.scene.scene import Scene
-from soft_estimator.scene.variables import natural_of, variables_of
+from soft_estimator.scene.variables import variables_of
 from soft_estimator.viewer.updates import MeshNow, ParameterNow, Shows, ViewUpdate
 
 # The strain that is drawn yellow: beyond it the linear material is no longer believed.
@@ -100,7 +100,7 @@ class ReplaySource:
     def _simulated(self) -> Iterator[tuple[Frame, Mapping[str, float]]]:
         camera = scene_cameras(self.scene.config)[0]
         variables = variables_of(self.scene, self.config.scene.estimate)  # type: ignore[arg-type]
-        truth = dict(zip(variables.labels, natural_of(variables, self.scene.parameters)))
+        truth = dict(zip(variables.labels, variables.natural_of(self.scene.parameters)))
         pose = np.eye(4)
         pose[:3, :3], pose[:3, 3] = camera.rotation, camera.position_m
         for seen in watch_scene(self.scene, self.backend, [camera]):

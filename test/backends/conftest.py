@@ -10,12 +10,12 @@ from soft_estimator.backends.reference import ReferenceBackend
 from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.geometry.shapes import Box, Torus, sample
 from soft_estimator.physics.body import build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.terms.contact import ContactLaw
 
 MOVING = RigidPath(np.array([0.0, 0.1]), np.array([[0, 0, 0], [0.01, 0.004, 0]]), np.array([[0, 0, 0], [0, 0, 0.4]]))
 ON_GPU = pytest.param("cuda", marks=pytest.mark.gpu)

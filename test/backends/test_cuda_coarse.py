@@ -34,7 +34,7 @@ def system(make_scene, cuda):
     grid = coarse_grid(place, model.dirichlet.free, 100)
 
     def make(dtype):
-        arrays = {"row_start": lin.row_start, "column": lin.column, "slot": sim.slot}
+        arrays = {"row_start": lin.row_start, "column": lin.column, "slot": sim.device.slot}
         return CudaCoarse(vars(grid), {**arrays, "free": cuda.to_device(lin.free, dtype)}, dtype)
 
     return lin, grid, make

@@ -25,7 +25,7 @@ def test_columns_are_solved(cuda, system, columns, dtype):
     sim, lin = system
     rng = np.random.default_rng(columns)
     tolerance = 1e-10 if dtype == np.float64 else 1e-5
-    b = rng.normal(size=(columns, *sim.zero.shape)) * np.geomspace(1e-6, 1e6, columns)[:, None, None]
+    b = rng.normal(size=(columns, *sim.device.zero.shape)) * np.geomspace(1e-6, 1e6, columns)[:, None, None]
     start = rng.normal(size=b.shape) * 1e-3
     blocks, inverse, free, rhs = (cuda.to_device(x, dtype) for x in (lin.blocks, lin.inverse, lin.free, b))
     solver = ColumnSolver(lin.row_start, lin.column, free, columns, dtype)
@@ -52,7 +52,7 @@ def test_columns_that_fail_or_need_nothing(cuda, system):
     from soft_estimator.backends.cuda.columns import ColumnSolver
 
     sim, lin = system
-    b = np.random.default_rng(0).normal(size=(4, *sim.zero.shape))
+    b = np.random.default_rng(0).normal(size=(4, *sim.device.zero.shape))
     b[1], b[2, np.nonzero(cuda.to_host(lin.free))[0][5]] = 0.0, np.nan
     solver = ColumnSolver(lin.row_start, lin.column, lin.free, 4, np.float64)
     x, report = cuda.xp.zeros_like(cuda.to_device(b)), cuda.xp.zeros((4, 3))

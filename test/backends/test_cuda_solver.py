@@ -18,7 +18,7 @@ def system(make_scene):
     """Matrix of a step with held nodes, on the host, and a right-hand side."""
     sim = Simulation(*make_scene("moving"))
     lin = sim.linearise(sim.initial_state()).system
-    rhs = np.random.default_rng(0).normal(size=sim.zero.shape)
+    rhs = np.random.default_rng(0).normal(size=sim.device.zero.shape)
     return lin, rhs
 
 

@@ -14,6 +14,7 @@ import pytest
 import soft_estimator.backends.cuda as package
 from soft_estimator.backends import BackendError, BackendUnavailable, choose_backend
 from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.layout import kernel_text
 from soft_estimator.backends.loops import CellLoops, ContactLoops, MatrixLoops, PointLoops
 
 FOLDER = Path(package.__file__).parent
@@ -43,7 +44,8 @@ def test_compiles(name, real, tmp_path):
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")
     text = tmp_path / "kernel.cu"
-    text.write_text("\n".join((FOLDER / part).read_text() for part in (*parts()[name], f"{name}.cu")))
+    texts = [(FOLDER / part).read_text() for part in (*parts()[name], f"{name}.cu")]
+    text.write_text("\n".join([kernel_text(), *texts] if "step.cuh" in parts()[name] else texts))
     command = ["nvcc", "-std=c++17", "-arch=sm_80", f"-DREAL={real}", "-cubin", "-o", tmp_path / "out", text]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -11,11 +11,11 @@ from estimation_experiments import Experiment
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
-from soft_estimator.estimation.variables import KINDS, make_variables
+from soft_estimator.estimation.variables import make_variables
 
 
 def problem_of(experiment: Experiment, names: list[str], std_m: float, **guess: object) -> Problem:
-    variables = make_variables(replace(experiment.truth, **guess), names)
+    variables = make_variables(experiment.truth.replace(**guess), names)
     return Problem(experiment.model, variables, experiment.frames(std_m), field=experiment.field)
 
 
@@ -25,7 +25,7 @@ def test_gradient_against_central_differences_through_a_bounce(ball: Experiment)
     Fourth-order differences at a step of 1e-6: what is left are the kinks where one of the 1,800 points crosses a
     cell face within the step, each of them worth less than 1e-6 of the gradient.
     """
-    problem = problem_of(ball, list(KINDS), 2e-4, youngs_modulus_pa=np.array([2.2e4]), poissons_ratio=0.33)
+    problem = problem_of(ball, list(ball.truth), 2e-4, youngs_modulus_pa=np.array([2.2e4]), poissons_ratio=0.33)
     theta = problem.variables.start() + 1e-3
     at = problem.evaluate(theta, gradient=True, jacobian=True)
 

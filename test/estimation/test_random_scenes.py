@@ -15,16 +15,16 @@ from hypothesis.vendor.pretty import RepresentationPrinter
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
-from soft_estimator.estimation.variables import KINDS, make_variables
+from soft_estimator.estimation.variables import make_variables
 from soft_estimator.geometry.shapes import Box, Shape, Sphere, Torus, sample
 from soft_estimator.physics.body import Body, build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
 from soft_estimator.physics.model import Model, State, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
 
 SHAPES: dict[str, tuple[Shape, float]] = {
     "ball": (Sphere(radius_m=0.04), 0.017),
@@ -153,7 +153,9 @@ def test_thirty_steps_with_a_point_cloud(scene: Scene) -> None:
     rng = np.random.default_rng(scene.seed)
     body = scene.model.body
     frames = [surface_frame(states[k].time_s, body, scene.carried, states[k].u, 60, 2e-4, rng) for k in (10, 20, 30)]
-    problem = Problem(scene.model, make_variables(scene.parameters, list(KINDS)), frames, field=scene.carried)
+    problem = Problem(
+        scene.model, make_variables(scene.parameters, list(scene.parameters)), frames, field=scene.carried
+    )
     v = problem.variables
     theta = v.start() + 1e-3 * np.minimum(v.prior_std, 1.0)
     at = problem.evaluate(theta, gradient=True, jacobian=True)

@@ -16,11 +16,11 @@ from soft_estimator.estimation.window.episode import FoundPose
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.physics.body import build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
 
 NOISE_M = 0.0005
 NAMES = ["youngs_modulus_pa", "plane_offset_m"]

@@ -11,9 +11,10 @@ from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.trajectory import Moment, Trajectory, trajectory_from
-from soft_estimator.physics import step
+from soft_estimator.physics import guard
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms import corotated
 
 PARTS = 2
 
@@ -21,8 +22,8 @@ PARTS = 2
 @pytest.fixture
 def every_step_calmed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limit at zero backward Euler takes every step, in two parts."""
-    monkeypatch.setattr(step, "LARGEST_SURPRISE", 0.0)
-    monkeypatch.setattr(step, "CALM_PARTS", (PARTS,))
+    monkeypatch.setattr(corotated, "LARGEST_SURPRISE", 0.0)
+    monkeypatch.setattr(guard, "FALLBACK_PARTS", (PARTS,))
 
 
 def trajectory_of(experiment: Experiment) -> Trajectory:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -12,14 +14,15 @@ from soft_estimator.backends.cpu.contact import softplus_and_slope
 from soft_estimator.geometry.shapes import Box, Placed, Sphere, sample
 from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.physics.body import build_body
-from soft_estimator.physics.contact import ContactLaw
-from soft_estimator.physics.energy import balance, softplus_integral
+from soft_estimator.physics.energy import balance
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solver import LinearSystem, SolverSettings
+from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.statics import solve_static
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import Contact, ContactLaw, softplus_integral
+from soft_estimator.physics.terms.interface import Assembly
 
 DENSITY, GRAVITY = 1000.0, 9.81
 HARD, SOFT = ContactLaw(1e6, 2000.0), ContactLaw(1e5, 500.0)
@@ -140,7 +143,7 @@ def test_contact_points_are_the_middles_of_the_triangles():
         grid = body.grid
         mesh = extract_surface(grid)
         triangles = mesh.positions_m(grid.node_positions_m())[mesh.faces]
-        middle, place = triangles.mean(axis=1), simulation.at_points(body.node_position_m)
+        middle, place = triangles.mean(axis=1), simulation.device.at_points(body.node_position_m)
         gap = cKDTree(middle).query(place)[0]
         assert gap.max() < 1e-9 * grid.spacing_m
         np.testing.assert_allclose(points.weight.sum(axis=1), 1.0, atol=1e-12)
@@ -218,20 +221,22 @@ def test_contact_force_and_stiffness_are_derivatives_of_the_energy(min_fill):
     simulation = simulation_of(body, SOFT, Parameters(1e4, 0.3, DENSITY, plane_normal=normal, plane_offset_m=0.005))
     rng = np.random.default_rng(1)
     u, du = rng.normal(size=(2, body.node_count, 3)) * 1e-3
-    factor = simulation.pressure_factor()
+    contact = simulation.term(Contact)
 
     def energy_and_force(at):
-        distance, depth, _ = simulation.contact_state(at)
+        stage, _ = simulation.force_balance(at)
         out = np.zeros_like(at)
-        simulation.add_along_normal(factor * depth, out)
-        return float(factor @ softplus_integral(SOFT.sharpness_per_m, distance)), out
+        contact.add_force(stage, contact.prepare(stage), out)
+        return contact.energies_j(stage.state, stage.rotations)["contact_j"], out
 
     step = 1e-3
     (e_plus, f_plus), (e_minus, f_minus) = (energy_and_force(u + sign * step * du) for sign in (1, -1))
     assert (energy_and_force(u)[1] * du).sum() == pytest.approx(-(e_plus - e_minus) / (2 * step), rel=1e-6)
-    blocks = np.zeros((len(body.column), 9))
-    simulation.add_contact_stiffness(factor * simulation.contact_state(u)[2], blocks)
-    matrix = LinearSystem(body.row_start, body.column, blocks, blocks, simulation.free).to_scipy(simulation.backend)
+    stage, _ = simulation.force_balance(u)
+    stage = replace(stage, scheme=replace(stage.scheme, c_k=1.0))
+    assembly = Assembly(simulation.device)
+    contact.add_blocks(stage, contact.prepare(stage), assembly)
+    matrix = simulation.system_of(assembly).to_scipy(simulation.backend)
     assert abs(matrix - matrix.T).max() <= 1e-12 * abs(matrix).max()
     difference = -(f_plus - f_minus).ravel() / (2 * step)
     np.testing.assert_allclose(matrix @ du.ravel(), difference, atol=1e-6 * np.abs(difference).max())

@@ -183,7 +183,7 @@ def test_gripper_carries_the_body_along_its_path(beam, method):
 
 def angular_momentum(simulation, state):
     """About the centre of mass [kg m²/s]."""
-    x, m = simulation.position + state.u, simulation.mass
+    x, m = simulation.device.position + state.u, simulation.mass
     arm, relative = x - m @ x / m.sum(), state.v - m @ state.v / m.sum()
     return (m[:, None] * np.cross(arm, relative)).sum(axis=0)
 

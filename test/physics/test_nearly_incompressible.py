@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from soft_estimator.physics.contact import ContactLaw
 
 from soft_estimator.geometry.shapes import Box, Sphere, sample
 from soft_estimator.physics.body import Body, build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.energy import balance
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import build_model

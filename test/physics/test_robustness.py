@@ -15,15 +15,19 @@ from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.geometry.shapes import Box, Sphere, Torus, sample
 from soft_estimator.physics.body import build_body
-from soft_estimator.physics.contact import ContactLaw
 from soft_estimator.physics.dirichlet import FixedRegion
-from soft_estimator.physics.energy import balance, relative_gain, weak_work
+from soft_estimator.physics.energy import balance
+from soft_estimator.physics.guard import LARGEST_GAIN, relative_gain
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
 from soft_estimator.physics.matrices import assemble_matrices
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError, SolverSettings, solve
-from soft_estimator.physics.step import LARGEST_GAIN, Simulation
+from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
+from soft_estimator.physics.terms.corotated import Corotated
+from soft_estimator.physics.terms.interface import Assembly
+from soft_estimator.physics.terms.loads import Loads
 
 NOTHING = np.zeros(3)
 
@@ -249,15 +253,12 @@ def test_nan_is_reported_not_returned(system, where):
 def test_singular_system_is_reported_not_returned(torus):
     """A pushed body that nothing holds, without inertia: no solution exists, and the solve says so."""
     simulation = Simulation(build_model(torus, theta_scheme(0.01)), Parameters(5e3, 0.3, 1000.0))
-    turned = simulation.cell_rotations(simulation.zero)
-    blocks = simulation.assemble(turned, 1.0, np.zeros(torus.node_count))
-    inverse = np.empty((torus.node_count, 9))
-    simulation.backend.invert_diagonal(blocks, simulation.slot, simulation.free, inverse)
-    matrix = simulation.linearise(simulation.initial_state()).system
-    singular = replace(matrix, blocks=blocks, inverse=inverse)
-    x = np.zeros_like(simulation.external)
+    device, assembly, load = simulation.device, Assembly(simulation.device), simulation.term(Loads).force
+    simulation.term(Corotated).assemble(device.rotations(device.zero), 1.0, assembly)
+    singular = simulation.system_of(assembly)
+    x = np.zeros_like(load)
     with pytest.raises(SolverError, match="may be unsupported"):
-        solve(simulation.backend, singular, simulation.external, x, SolverSettings(1e-8, 500))
+        solve(simulation.backend, singular, load, x, SolverSettings(1e-8, 500))
 
 
 def test_matrices_are_symmetric_with_six_rigid_modes_and_all_the_mass():
@@ -332,7 +333,7 @@ def test_work_of_a_gripper_is_no_gain(torus, scheme, method):
     state = simulation.initial_state()
     for _ in range(50):
         start, (after, report, _) = balance(simulation, state), simulation.step_keeping(state)
-        work_j = report.work_j + weak_work(simulation, state, after)
+        work_j = report.work_j + sum(term.work_j(state, after) for term in simulation.terms)
         assert relative_gain(start, balance(simulation, after), work_j) < 0.5 * LARGEST_GAIN
         assert not after.calmed
         state = after

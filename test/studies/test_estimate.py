@@ -18,13 +18,13 @@ from soft_estimator.camera.scene_cameras import depth_noise, frame_times_s
 from soft_estimator.config import SceneConfig, load_scene
 from soft_estimator.config_estimation import PARAMETERS, NoiseConfig, PriorConfig
 from soft_estimator.estimation.residuals.carried_field import carry_field
-from soft_estimator.estimation.variables import KINDS
+from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.step import Simulation
 from soft_estimator.pictures.surface_values import mean_near
 from soft_estimator.scene.files import builtin_scene_path
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene, build_scene
-from soft_estimator.scene.variables import natural_of, variables_of
+from soft_estimator.scene.variables import variables_of
 from soft_estimator.schema import ConfigError, load, to_plain
 from soft_estimator.studies.estimate import EstimateResult, estimate_scene
 from soft_estimator.studies.estimate_files import write_estimate
@@ -153,7 +153,7 @@ def test_the_plane_is_known_in_its_own_tangent_steps() -> None:
     scene = scene_of(contact=contact, estimate=estimate)
     assert scene.config.estimate is not None
     variables = variables_of(scene, scene.config.estimate)
-    again = variables.parameters(natural_of(variables, scene.parameters))
+    again = variables.parameters(variables.natural_of(scene.parameters))
     np.testing.assert_allclose(again.plane_normal, scene.parameters.plane_normal, atol=1e-12)
     assert again.plane_offset_m == 0.2
 
@@ -162,8 +162,8 @@ def test_the_three_gradients_agree_for_every_parameter() -> None:
     config = load(SceneConfig, beam(contact={"offset_m": 0.012}, estimate=None), "scene")
     scene = build_scene(exact_config(config), Path())
     rows = check_gradient(scene, choose_backend("cpu"), steps=4, points=70)
-    # mass damping is zero and has no logarithm; density, pose, velocity, gravity, plane, E, ν and α₂ are 22 numbers
-    assert len(rows) == 1 + 1 + 1 + 1 + 3 + 2 + 1 + 4 * 3
+    # mass damping is zero and has no logarithm; density, pose, velocity, gravity, plane, contact, E, ν and α₂ are 24
+    assert len(rows) == 1 + 1 + 1 + 1 + 3 + 2 + 1 + 2 + 4 * 3
     assert max(row.error for row in rows) < 1e-6
     touched = [row for row in rows if row.label.startswith("plane")]
     assert all(abs(row.tangent) > 1 for row in touched)  # no comparison of nothing with nothing
@@ -208,9 +208,9 @@ def test_mean_of_points_near_each_vertex() -> None:
 
 
 def test_every_parameter_has_a_guess_and_a_prior() -> None:
-    assert PARAMETERS == tuple(KINDS) == tuple(f.name for f in fields(PriorConfig))
+    assert PARAMETERS == REGISTRY.names() == tuple(f.name for f in fields(PriorConfig))
     for field in fields(PriorConfig):
-        assert field.metadata["rule"].doc.endswith(f" {KINDS[field.name][2]:g} if left out")
+        assert field.metadata["rule"].doc.endswith(f" {REGISTRY[field.name].prior_std:g} if left out")
 
 
 def test_the_default_noise_is_that_of_the_simulated_sensor() -> None:

@@ -207,7 +207,7 @@ struct CellPass {
     __device__ void take_region(int of_cell) {
         if (of_cell == region) return;
         region = of_cell;
-        const real stiff = (scheme->c_k + scheme->c_d * material->stiffness_damping) * material->young[region];
+        const real stiff = (scheme->c_k + scheme->c_d * material->stiffness_damping_s) * material->youngs_modulus_pa[region];
         lam = stiff * real(material->lam), mu = stiff * real(material->mu);
     }
 

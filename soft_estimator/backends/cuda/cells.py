@@ -146,7 +146,7 @@ class CellSolver:
         """Solve from the guesses in x, which is overwritten.
 
         Args:
-            materials: (systems, 12 + regions). rotation: (systems, C, 9). inverse: of the diagonal blocks, (systems, N,
+            materials: (systems, numbers). rotation: (systems, C, 9). inverse: of the diagonal blocks, (systems, N,
                 9). b, x: (systems, N, 3). touch: (systems, P, 2).
             report: out, (systems, 3): iterations, relative residual, status.
         """

@@ -15,6 +15,7 @@ import numpy as np
 
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
+from soft_estimator.backends.layout import MATERIAL, place, size
 
 # Stiffness over inertia of a cell, from which on fewer iterations make up for their price, twice that of plain ones.
 # Block-Jacobi alone takes some ten times the root of it, about 85 here. On a ball of 12,000 nodes, the second level
@@ -34,8 +35,9 @@ def stiffness_ratio(scheme: Sequence[float], spacing_m: float, material: np.ndar
         scheme: coefficients in the order of `struct Scheme`. material: a row of the stepper's materials.
     """
     c_m, c_d, c_k = scheme[2:5]
-    lam, mu, density, mass_damping, stiffness_damping = material[:5]
-    stiffness = (c_k + c_d * stiffness_damping) * (lam + 2 * mu) * material[12:].max()
+    names = ("lam", "mu", "density_kg_m3", "mass_damping_per_s", "stiffness_damping_s")
+    lam, mu, density, mass_damping, stiffness_damping = (material[place(MATERIAL, name)][0] for name in names)
+    stiffness = (c_k + c_d * stiffness_damping) * (lam + 2 * mu) * material[size(MATERIAL) :].max()
     return float(stiffness / ((c_m + c_d * mass_damping) * density * spacing_m**2))
 
 

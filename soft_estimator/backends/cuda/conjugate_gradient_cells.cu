@@ -264,8 +264,8 @@ __device__ inline void solve_cells(CELL_ARGUMENTS) {
     find_own_part(v, nodes, cell_count, {(char *)(requested + REQUESTED * CELL_THREADS), in_shared});
     if (threadIdx.x < WIDTH) {
         systems->iterations[lane] = 0, systems->status[lane] = CONVERGED, systems->going[lane] = 0;
-        systems->density[lane] = m.density, systems->inertia[lane] = schemes->c_m + schemes->c_d * m.mass_damping;
-        for (int a = 0; a < 3; ++a) systems->normal[a][lane] = m.normal[a];
+        systems->density[lane] = m.density_kg_m3, systems->inertia[lane] = schemes->c_m + schemes->c_d * m.mass_damping_per_s;
+        for (int a = 0; a < 3; ++a) systems->normal[a][lane] = m.plane_normal[a];
     }
     __syncthreads();
     v.run(tolerance, limit, given);

@@ -7,6 +7,11 @@ __device__ inline void softplus_and_slope(double a, double x, double *value, dou
     *slope = (t >= 0.0 ? e : 1.0) / (1.0 + e);
 }
 
+// Derivative of s + σ gap by the sharpness a, at distance x with smooth depth s and slope σ.
+__device__ inline double by_sharpness(double a, double x, double depth, double slope, double gap) {
+    return -(depth + slope * x) / a - x * slope * (1 - slope) * gap;
+}
+
 // The contact points of the body: each rides on the corners (P, 8) of a cell, x = Σ_p weight_p x_p; cell c has the points
 // start[c] to start[c + 1].
 struct Points {

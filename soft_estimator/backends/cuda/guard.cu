@@ -55,7 +55,7 @@ extern "C" __global__ void guard_cells(const Body *bodies, const Scheme *schemes
     }
     if (p != 0 || t / LANES >= body.cells) return;
     parts += 2 * body.cells * system;
-    parts[c] = 0.5 * m.young[body.cell_region[c]] * energy;
+    parts[c] = 0.5 * m.youngs_modulus_pa[body.cell_region[c]] * energy;
     parts[body.cells + c] = fill[c] * surprise * surprise;
 }
 
@@ -71,12 +71,12 @@ extern "C" __global__ void guard_nodes(const Body *bodies, const Scheme *schemes
     if (i >= body.nodes) return;
     const Material &m = material_of(materials, width, system);
     const int64 offset = 3 * body.nodes * system, own = offset + 3 * i;
-    const double mass = m.density * body.volume[i];
+    const double mass = m.density_kg_m3 * body.volume[i];
     double kinetic = 0.0, potential = 0.0, work = 0.0;
     for (int k = 0; k < 3; ++k) {
         const double speed = v_after[own + k], moved = u_after[own + k];
         kinetic += 0.5 * mass * speed * speed;
-        potential -= mass * m.gravity[k] * (body.position[3 * i + k] + moved) + body.load[3 * i + k] * moved;
+        potential -= mass * m.gravity_m_s2[k] * (body.position[3 * i + k] + moved) + body.load[3 * i + k] * moved;
     }
     const int region = u ? body.held[i] : -1;
     if (region >= 0 && paths[13 * region] != 0.0) {
@@ -119,13 +119,13 @@ extern "C" __global__ void guard_points(const Body *bodies, const Scheme *scheme
     const int64 t = thread_index(), system = blockIdx.y, offset = 3 * body.nodes * system;
     if (t >= body.point_count) return;
     const Material &m = material_of(materials, width, system);
-    const double factor = scheme.stiffness * body.points.area[t];
+    const double factor = m.contact_stiffness_pa_per_m * body.points.area[t];
     double stiff = 0.0, give = 0.0;
     if (u && scheme.implicit == 0.0) {
         const Motion motion = of_system(u, v, a, offset);
         const double start = distance_of(body, m, t, motion.u);
         double depth, slope;
-        softplus_and_slope(scheme.sharpness, start + moved_ahead(body, scheme, m, t, motion.ahead(scheme)), &depth,
+        softplus_and_slope(m.contact_sharpness_per_m, start + moved_ahead(body, scheme, m, t, motion.ahead(scheme)), &depth,
                            &slope);
         stiff = factor * slope;
         blocks += 9 * body.row_start[body.nodes] * system;
@@ -136,7 +136,7 @@ extern "C" __global__ void guard_points(const Body *bodies, const Scheme *scheme
         }
     }
     parts += 3 * body.point_count * system;
-    parts[t] = factor * softplus_integral(scheme.sharpness, distance_of(body, m, t, u_after + offset));
+    parts[t] = factor * softplus_integral(m.contact_sharpness_per_m, distance_of(body, m, t, u_after + offset));
     parts[body.point_count + t] = stiff, parts[2 * body.point_count + t] = stiff * give;
 }
 

@@ -11,6 +11,8 @@ from typing import Any
 import cupy
 import numpy as np
 
+from soft_estimator.backends.layout import kernel_text
+
 # What each kernel file needs before its own text. CuPy caches by source text and options and does not look into
 # #include, so the parts are put together here.
 _CELLS = ("common.cuh", "rotation.cuh", "elasticity.cuh", "contact.cuh")
@@ -39,7 +41,8 @@ _THREADS = 128
 def source(name: str) -> str:
     """The text of a kernel file as it is compiled."""
     folder = files("soft_estimator.backends.cuda")
-    return "\n".join((folder / part).read_text(encoding="utf-8") for part in (*PARTS[name], f"{name}.cu"))
+    parts = [(folder / part).read_text(encoding="utf-8") for part in (*PARTS[name], f"{name}.cu")]
+    return "\n".join([kernel_text(), *parts] if "step.cuh" in PARTS[name] else parts)
 
 
 def options(real: str) -> tuple[str, ...]:

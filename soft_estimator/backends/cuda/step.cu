@@ -29,12 +29,12 @@ extern "C" __global__ void turn_cells(const Body *bodies, const Scheme *schemes,
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
         at[k] = motion.u[node + k];
-        z[k] = -m.stiffness_damping * motion.known_velocity(scheme, node + k);
+        z[k] = -m.stiffness_damping_s * motion.known_velocity(scheme, node + k);
     }
     corner_vector(p, at, z, real(1), real(body.spacing), y);
     local_vector(turned, p, y, real(1), real(body.spacing), w);
     cell_product(body.table + 324 * (int64)body.gradient_index[c], p, w, by_lame, by_shear);
-    const real young = m.young[body.cell_region[c]];
+    const real young = m.youngs_modulus_pa[body.cell_region[c]];
 #pragma unroll
     for (int k = 0; k < 3; ++k) local[k] = young * (real(m.lam) * by_lame[k] + real(m.mu) * by_shear[k]);
     turn(turned, local, force);
@@ -55,14 +55,14 @@ extern "C" __global__ void assemble_systems(const Body *bodies, const Scheme *sc
     const int offset = which % 27;
     if (place < 0) return;
     const Material &m = material_of(materials, width, system);
-    const double scale = scheme.c_k + scheme.c_d * m.stiffness_damping;
+    const double scale = scheme.c_k + scheme.c_d * m.stiffness_damping_s;
     real block[9];
     stiffness_block(
         body.node_cells + 8 * i, offset, rotation + 9 * body.cells * system, body.gradient_index, body.table,
-        [&](int c) { return real(scale * m.young[body.cell_region[c]]); }, real(m.lam), real(m.mu), block);
+        [&](int c) { return real(scale * m.youngs_modulus_pa[body.cell_region[c]]); }, real(m.lam), real(m.mu), block);
     if (offset == 13) {
-        const real mass = m.density * body.volume[i];
-        const real diagonal = real(scheme.c_m + scheme.c_d * m.mass_damping) * mass;
+        const real mass = m.density_kg_m3 * body.volume[i];
+        const real diagonal = real(scheme.c_m + scheme.c_d * m.mass_damping_per_s) * mass;
         block[0] += diagonal, block[4] += diagonal, block[8] += diagonal;
     }
     real *out = blocks + 9 * (body.row_start[body.nodes] * system + place);
@@ -79,15 +79,15 @@ extern "C" __global__ void touch_points(const Body *bodies, const Scheme *scheme
     if (t >= body.point_count) return;
     const Material &m = material_of(materials, width, system);
     const Motion motion = of_system(u, v, a, 3 * body.nodes * system);
-    const double factor = scheme.stiffness * body.points.area[t];
+    const double factor = m.contact_stiffness_pa_per_m * body.points.area[t];
     const double start = distance_of(body, m, t, motion.u);
     const double change = moved_ahead(body, scheme, m, t, motion.ahead(scheme));
     double depth, slope, *out = touch + 2 * (body.point_count * system + t);
     if (scheme.implicit != 0.0) {  // f(ũ) + C (ũ - u): the system's C Δu term then acts from ũ on
-        softplus_and_slope(scheme.sharpness, start + change, &depth, &slope);
+        softplus_and_slope(m.contact_sharpness_per_m, start + change, &depth, &slope);
         out[0] = factor * (depth + slope * change), out[1] = scheme.c_k * factor * slope;
     } else {
-        softplus_and_slope(scheme.sharpness, start, &depth, &slope);
+        softplus_and_slope(m.contact_sharpness_per_m, start, &depth, &slope);
         out[0] = factor * (depth - slope * change), out[1] = 0.0;
     }
 }
@@ -120,14 +120,14 @@ extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *scheme
     }
     blocks += 9 * body.row_start[body.nodes] * system;
     touch += 2 * body.point_count * system;
-    const double contact = scheme.stiffness > 0.0 ? contact_force(body, scheme, m, touch, i, blocks) : 0.0;
-    const double mass = real(m.density * body.volume[i]);
+    const double contact = scheme.contact != 0.0 ? contact_force(body, scheme, m, touch, i, blocks) : 0.0;
+    const double mass = real(m.density_kg_m3 * body.volume[i]);
     const int region = body.held[i];
     for (int k = 0; k < 3; ++k) {
-        const double external = m.density * body.volume[i] * m.gravity[k] + body.load[own + k];
+        const double external = m.density_kg_m3 * body.volume[i] * m.gravity_m_s2[k] + body.load[own + k];
         const double inertia = scheme.p_v * motion.v[own + k] + scheme.p_a * motion.a[own + k] +
-                               m.mass_damping * motion.known_velocity(scheme, own + k);
-        rhs[offset + own + k] = external + mass * inertia + contact * m.normal[k] + total[k];
+                               m.mass_damping_per_s * motion.known_velocity(scheme, own + k);
+        rhs[offset + own + k] = external + mass * inertia + contact * m.plane_normal[k] + total[k];
         double guess = scheme.step * motion.ahead(scheme)[own + k];
         if (region >= 0) {
             const double *path = paths + 13 * region;

@@ -12,20 +12,16 @@ struct Body {
     double spacing;
 };
 
-// The coefficients of physics/integrator.py, then the contact law (stiffness 0 without contact).
+// The coefficients of physics/integrator.py, then whether there is contact and whether it is implicit.
 struct Scheme {
     double step, predictor, c_m, c_d, c_k, p_v, d_u, d_v, ahead_v, ahead_a, p_a, q_v, q_a, d_a, e_u, e_v, e_a;
-    double stiffness, sharpness, implicit;
+    double contact, implicit;
 
     // Whether a is an acceleration; otherwise it is the last step's mean velocity.
     __device__ bool carries_acceleration() const { return ahead_a == 0.0; }
 };
 
-// One row of the materials: these, then Young's modulus of each region.
-struct Material {
-    double lam, mu, density, mass_damping, stiffness_damping, gravity[3], normal[3], offset;
-    double young[1];
-};
+// `struct Material`, a row of the materials, is generated from backends/layout.py.
 
 // u, v, a (systems, N, 3) before a step.
 struct Motion {
@@ -49,9 +45,9 @@ __device__ inline const Material &material_of(const double *materials, int width
 
 // n·x + d of point t at displacement u.
 __device__ inline double distance_of(const Body &body, const Material &m, int64 t, const real *u) {
-    double delta = m.offset;
+    double delta = m.plane_offset_m;
 #pragma unroll
-    for (int k = 0; k < 3; ++k) delta += m.normal[k] * (body.points.at(t, body.position, k) + body.points.at(t, u, k));
+    for (int k = 0; k < 3; ++k) delta += m.plane_normal[k] * (body.points.at(t, body.position, k) + body.points.at(t, u, k));
     return delta;
 }
 
@@ -60,7 +56,7 @@ __device__ inline double moved_ahead(const Body &body, const Scheme &scheme, con
                                      const real *velocity) {
     double along = 0.0;
 #pragma unroll
-    for (int k = 0; k < 3; ++k) along += m.normal[k] * body.points.at(t, velocity, k);
+    for (int k = 0; k < 3; ++k) along += m.plane_normal[k] * body.points.at(t, velocity, k);
     return scheme.c_k * scheme.step * along;
 }
 
@@ -75,7 +71,7 @@ __device__ inline double contact_force(const Body &body, const Scheme &scheme, c
         for (int64 t = body.points.start[c]; t < body.points.start[c + 1]; ++t)
             total += body.points.weight[8 * t + p] * touch[2 * t];
         if (scheme.implicit != 0.0)
-            add_cell_blocks(body.points, c, p, body.slot + 27 * (int64)i, m.normal, touch + 1, 2, blocks);
+            add_cell_blocks(body.points, c, p, body.slot + 27 * (int64)i, m.plane_normal, touch + 1, 2, blocks);
     }
     return total;
 }

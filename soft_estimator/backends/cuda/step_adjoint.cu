@@ -1,15 +1,7 @@
 // The time step run backwards without the host (physics/adjoint.py), for a batch of systems. What the parameters
 // receive is collected cell by cell and node by node over all steps, and summed once at the end.
 
-// Places of a node's sums: damping by stiffness and mass, M λ (3), density, plane's normal (3) and offset, start (3).
-#define BY_STIFFNESS_DAMPING 0
-#define BY_MASS_DAMPING 1
-#define BY_GRAVITY 2
-#define BY_DENSITY 5
-#define BY_NORMAL 6
-#define BY_OFFSET 9
-#define BY_START 10
-#define SUMS 13
+// Places of a node's sums, BY_..., are generated from backends/layout.py.
 
 // Contact stiffness, preconditioner and right-hand side of A λ = Δu_bar; λ starts from zero.
 extern "C" __global__ void prepare_step_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
@@ -23,7 +15,7 @@ extern "C" __global__ void prepare_step_adjoint(const Body *bodies, const Scheme
     if (i >= body.nodes) return;
     const Material &m = material_of(materials, width, system);
     blocks += 9 * body.row_start[body.nodes] * system;
-    if (scheme.stiffness > 0.0) contact_force(body, scheme, m, touch + 2 * body.point_count * system, i, blocks);
+    if (scheme.contact != 0.0) contact_force(body, scheme, m, touch + 2 * body.point_count * system, i, blocks);
     for (int k = 0; k < 3; ++k) {
         const int64 place = 3 * (body.nodes * system + i) + k;
         const double total = u_bar[place] + scheme.d_u * v_bar[place] + scheme.e_u * a_bar[place];
@@ -53,13 +45,13 @@ extern "C" __global__ void pull_cells_adjoint(const Body *bodies, const Scheme *
     for (int k = 0; k < 3; ++k) {
         const double increment = u_after[offset + node + k] - motion.u[node + k];
         at[k] = motion.u[node + k], l[k] = lmbda[offset + node + k];
-        z[k] = (scheme.c_k + scheme.c_d * m.stiffness_damping) * increment -
-               m.stiffness_damping * motion.known_velocity(scheme, node + k);
+        z[k] = (scheme.c_k + scheme.c_d * m.stiffness_damping_s) * increment -
+               m.stiffness_damping_s * motion.known_velocity(scheme, node + k);
         predicted[k] = (real)(at[k] + scheme.predictor * scheme.step * motion.ahead(scheme)[node + k]);
     }
     corner_vector(p, at, z, 1.0, body.spacing, y);
     local_vector(r, p, y, 1.0, body.spacing, w);
-    cell_force_adjoint(body.table + 324 * (int64)body.gradient_index[c], p, r, y, w, l, m.young[body.cell_region[c]],
+    cell_force_adjoint(body.table + 324 * (int64)body.gradient_index[c], p, r, y, w, l, m.youngs_modulus_pa[body.cell_region[c]],
                        m.lam, m.mu, y_bar, r_bar, lame_bar);
     displacement_gradient(predicted, p, 0.25 / body.spacing, f);
     f[0] += 1.0, f[4] += 1.0, f[8] += 1.0;
@@ -76,8 +68,10 @@ extern "C" __global__ void pull_cells_adjoint(const Body *bodies, const Scheme *
     if (p < 2) lame_sums[(2 * (int64)system + p) * body.cells + c] += p == 0 ? lame_bar[0] : lame_bar[1];
 }
 
-// What every contact point receives, touch_bar (systems, P, 5): the derivatives by its distance, by the change of it up
-// to the prediction, and by the plane's normal (3).
+#define TOUCH_BARS 7
+
+// What every contact point receives, touch_bar (systems, P, 7): the derivatives by its distance, by the change of it up
+// to the prediction, by the plane's normal (3), and by stiffness and sharpness of the contact.
 extern "C" __global__ void touch_points_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
                                                 int width, const real *u, const real *v, const real *a,
                                                 const real *u_after, const real *lmbda, double *touch_bar) {
@@ -89,30 +83,33 @@ extern "C" __global__ void touch_points_adjoint(const Body *bodies, const Scheme
     const Material &m = material_of(materials, width, system);
     const Motion motion = of_system(u, v, a, offset);
     const real *look = motion.ahead(scheme);
-    const double factor = scheme.stiffness * points.area[t], ahead = scheme.c_k * scheme.step;
+    const double factor = m.contact_stiffness_pa_per_m * points.area[t], ahead = scheme.c_k * scheme.step;
     const double start = distance_of(body, m, t, motion.u), change = moved_ahead(body, scheme, m, t, look);
-    double at[3], moved[3], depth, slope, predicted_bar, distance_bar, value, by_moved = 0.0;
+    double at[3], moved[3], depth, slope, predicted_bar, distance_bar, value, by_moved = 0.0, gap, delta;
 #pragma unroll
     for (int j = 0; j < 3; ++j) {
         at[j] = points.at(t, lmbda + offset, j);
         moved[j] = points.at(t, u_after + offset, j) - points.at(t, motion.u, j);
     }
-    const double along = dot(at, m.normal);
+    const double along = dot(at, m.plane_normal);
     if (scheme.implicit != 0.0) {
-        softplus_and_slope(scheme.sharpness, start + change, &depth, &slope);
-        const double gap = change - scheme.c_k * dot(moved, m.normal);
-        predicted_bar = -factor * along * scheme.sharpness * slope * (1 - slope) * gap;
+        softplus_and_slope(m.contact_sharpness_per_m, start + change, &depth, &slope);
+        gap = change - scheme.c_k * dot(moved, m.plane_normal), delta = start + change;
+        predicted_bar = -factor * along * m.contact_sharpness_per_m * slope * (1 - slope) * gap;
         distance_bar = -factor * along * slope;
         value = factor * (depth + slope * gap);
         by_moved = scheme.c_k * factor * along * slope;
     } else {
-        softplus_and_slope(scheme.sharpness, start, &depth, &slope);
+        softplus_and_slope(m.contact_sharpness_per_m, start, &depth, &slope);
+        gap = -change, delta = start;
         predicted_bar = -factor * along * slope;
-        distance_bar = factor * along * scheme.sharpness * slope * (1 - slope) * change;
+        distance_bar = factor * along * m.contact_sharpness_per_m * slope * (1 - slope) * change;
         value = factor * (depth - slope * change);
     }
-    double *out = touch_bar + 5 * (body.point_count * system + t);
+    double *out = touch_bar + TOUCH_BARS * (body.point_count * system + t);
     out[0] = predicted_bar + distance_bar, out[1] = predicted_bar;
+    out[5] = along * value / m.contact_stiffness_pa_per_m;
+    out[6] = factor * along * by_sharpness(m.contact_sharpness_per_m, delta, depth, slope, gap);
 #pragma unroll
     for (int j = 0; j < 3; ++j) {
         const double here = points.at(t, body.position, j) + points.at(t, motion.u, j);
@@ -130,17 +127,18 @@ __device__ inline void contact_adjoint(const Body &body, const Scheme &scheme, c
         const int c = body.node_cells[8 * (int64)i + p];
         if (c < 0) continue;
         for (int64 t = body.points.start[c]; t < body.points.start[c + 1]; ++t) {
-            const double *bar = touch_bar + 5 * t, weight = body.points.weight[8 * t + p];
+            const double *bar = touch_bar + TOUCH_BARS * t, weight = body.points.weight[8 * t + p];
             by_u += weight * bar[0], by_prediction += weight * bar[1];
             if (p != 0) continue;  // each point counts once for the plane
-            sums[BY_OFFSET] += bar[0];
+            sums[BY_PLANE_OFFSET_M] += bar[0];
+            sums[BY_CONTACT_STIFFNESS_PA_PER_M] += bar[5], sums[BY_CONTACT_SHARPNESS_PER_M] += bar[6];
 #pragma unroll
-            for (int j = 0; j < 3; ++j) sums[BY_NORMAL + j] += bar[2 + j];
+            for (int j = 0; j < 3; ++j) sums[BY_PLANE_NORMAL + j] += bar[2 + j];
         }
     }
     const double ahead = scheme.c_k * scheme.step * by_prediction;
 #pragma unroll
-    for (int j = 0; j < 3; ++j) u_bar[j] += by_u * m.normal[j], ahead_bar[j] += ahead * m.normal[j];
+    for (int j = 0; j < 3; ++j) u_bar[j] += by_u * m.plane_normal[j], ahead_bar[j] += ahead * m.plane_normal[j];
 }
 
 // Δu of a moving held node is its target minus u, and enters the free rows through A.
@@ -159,7 +157,7 @@ __device__ inline void held_node_adjoint(const Body &body, const double *path, c
     }
 }
 
-// Derivatives by the state before the step, in place of those by the state after it; sums (systems, SUMS, N) grow.
+// Derivatives by the state before the step, in place of those by the state after it; sums (systems, BY_SIZE, N) grow.
 extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
                                                  int width, const real *u, const real *v, const real *a,
                                                  const real *u_after, const double *paths, const real *blocks,
@@ -175,7 +173,7 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
     const Motion motion = of_system(u, v, a, offset);
     u_bar += offset + own, v_bar += offset + own, a_bar += offset + own;
     const bool carries = scheme.carries_acceleration();
-    double pull[3] = {0, 0, 0}, by_turn[3] = {0, 0, 0}, u_out[3], v_out[3], a_out[3], ahead[3], mine[SUMS] = {};
+    double pull[3] = {0, 0, 0}, by_turn[3] = {0, 0, 0}, u_out[3], v_out[3], a_out[3], ahead[3], mine[BY_SIZE] = {};
     for (int p = 0; p < 8; ++p) {
         const int c = body.node_cells[8 * (int64)i + p];
         if (c < 0) continue;
@@ -183,26 +181,26 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
 #pragma unroll
         for (int k = 0; k < 3; ++k) pull[k] += pulled[corner + k], by_turn[k] -= turned[corner + k];
     }
-    const double mass = real(m.density * body.volume[i]), free = body.free[i];
+    const double mass = real(m.density_kg_m3 * body.volume[i]), free = body.free[i];
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
         const double weighted = mass * lmbda[offset + own + k], v_after = free * v_bar[k], a_after = free * a_bar[k];
         const double increment = u_after[offset + own + k] - motion.u[own + k];
         const double known = motion.known_velocity(scheme, own + k);
-        const double known_bar = m.stiffness_damping * pull[k] + m.mass_damping * weighted;
-        const double moved = scheme.p_v * motion.v[own + k] + scheme.p_a * motion.a[own + k] + m.mass_damping * known -
-                             (scheme.c_m + scheme.c_d * m.mass_damping) * increment;
+        const double known_bar = m.stiffness_damping_s * pull[k] + m.mass_damping_per_s * weighted;
+        const double moved = scheme.p_v * motion.v[own + k] + scheme.p_a * motion.a[own + k] + m.mass_damping_per_s * known -
+                             (scheme.c_m + scheme.c_d * m.mass_damping_per_s) * increment;
         u_out[k] = u_bar[k] - pull[k] + by_turn[k];
         v_out[k] = scheme.d_v * v_after + scheme.e_v * a_after + scheme.p_v * weighted + scheme.q_v * known_bar;
         a_out[k] = scheme.d_a * v_after + scheme.e_a * a_after + scheme.p_a * weighted + scheme.q_a * known_bar;
         ahead[k] = scheme.predictor * scheme.step * by_turn[k];
-        mine[BY_STIFFNESS_DAMPING] += pull[k] * (known - scheme.c_d * increment);
-        mine[BY_MASS_DAMPING] += weighted * (known - scheme.c_d * increment);
-        mine[BY_GRAVITY + k] = weighted;
-        mine[BY_DENSITY] += weighted * moved;
+        mine[BY_STIFFNESS_DAMPING_S] += pull[k] * (known - scheme.c_d * increment);
+        mine[BY_MASS_DAMPING_PER_S] += weighted * (known - scheme.c_d * increment);
+        mine[BY_GRAVITY_M_S2 + k] = weighted;
+        mine[BY_DENSITY_KG_M3] += weighted * moved;
     }
-    if (scheme.stiffness > 0.0)
-        contact_adjoint(body, scheme, m, touch_bar + 5 * body.point_count * system, i, u_out, ahead, mine);
+    if (scheme.contact != 0.0)
+        contact_adjoint(body, scheme, m, touch_bar + TOUCH_BARS * body.point_count * system, i, u_out, ahead, mine);
     const int region = body.held[i];
     if (region >= 0 && paths[13 * region] != 0.0) {
         double increment_bar[3];
@@ -218,8 +216,8 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
         a_bar[k] = a_out[k] + (carries ? 0.0 : ahead[k]);
     }
 #pragma unroll
-    for (int s = 0; s < SUMS; ++s)
-        if (mine[s] != 0.0) sums[(SUMS * (int64)system + s) * body.nodes + i] += mine[s];
+    for (int s = 0; s < BY_SIZE; ++s)
+        if (mine[s] != 0.0) sums[(BY_SIZE * (int64)system + s) * body.nodes + i] += mine[s];
 }
 
 // Sum of a row (length,) by one block of 256 threads in a fixed order; with labels, of the entries that carry `label`.
@@ -237,16 +235,16 @@ __device__ inline double row_sum(const double *row, int length, const int *label
     return partial[0];
 }
 
-// out (systems, SUMS + 2 · regions): the nodes' sums, then those of the cells of each region by λ and by μ.
+// out (systems, BY_SIZE + 2 · regions): the nodes' sums, then those of the cells of each region by λ and by μ.
 extern "C" __global__ void finish_sums(const Body *bodies, int regions, const double *sums, const double *lame_sums,
                                        double *out) {
     const Body &body = *bodies;
-    const int which = blockIdx.x, system = blockIdx.y, columns = SUMS + 2 * regions;
+    const int which = blockIdx.x, system = blockIdx.y, columns = BY_SIZE + 2 * regions;
     double total;
-    if (which < SUMS) {
-        total = row_sum(sums + (SUMS * (int64)system + which) * body.nodes, body.nodes, nullptr, 0);
+    if (which < BY_SIZE) {
+        total = row_sum(sums + (BY_SIZE * (int64)system + which) * body.nodes, body.nodes, nullptr, 0);
     } else {
-        const int region = (which - SUMS) / 2, row = 2 * system + (which - SUMS) % 2;
+        const int region = (which - BY_SIZE) / 2, row = 2 * system + (which - BY_SIZE) % 2;
         total = row_sum(lame_sums + (int64)row * body.cells, body.cells, body.cell_region, region);
     }
     if (threadIdx.x == 0) out[(int64)columns * system + which] = total;

@@ -1,6 +1,6 @@
 // A time step linearised without the host (physics/tangent.py): changes of one system's state along several directions
 // of the parameters at once, the grid's last dimension. A direction is laid out as a material: changes of λ and μ by
-// Poisson's ratio, of density and Young's modulus relative to themselves, of all else as it is.
+// Poisson's ratio, of density, contact stiffness and Young's modulus relative to themselves, of all else as it is.
 
 // The state before a step, its increment and one direction's changes, at one number of a node.
 struct Change {
@@ -30,9 +30,9 @@ extern "C" __global__ void change_cells(const Body *bodies, const Scheme *scheme
     for (int k = 0; k < 3; ++k) {
         const Change own(scheme, motion, change, u_after, node + k);
         at[k] = motion.u[node + k];
-        z[k] = (scheme.c_k + scheme.c_d * m.stiffness_damping) * own.increment - m.stiffness_damping * own.known;
-        moved[k] = own.u + d.stiffness_damping * (scheme.c_d * own.increment - own.known) -
-                   m.stiffness_damping * own.known_change;
+        z[k] = (scheme.c_k + scheme.c_d * m.stiffness_damping_s) * own.increment - m.stiffness_damping_s * own.known;
+        moved[k] = own.u + d.stiffness_damping_s * (scheme.c_d * own.increment - own.known) -
+                   m.stiffness_damping_s * own.known_change;
         predicted[k] = (real)(at[k] + ahead * motion.ahead(scheme)[node + k]);
         turn_by[k] = own.u + ahead * change.ahead(scheme)[node + k];
     }
@@ -56,7 +56,7 @@ extern "C" __global__ void change_cells(const Body *bodies, const Scheme *scheme
     cell_product(table_row, p, dw, d_lame, d_shear);
     if (t / LANES >= body.cells) return;
     const int region = body.cell_region[c];
-    const double young = m.young[region], dlam = m.lam * d.young[region] + d.lam, dmu = m.mu * d.young[region] + d.mu;
+    const double young = m.youngs_modulus_pa[region], dlam = m.lam * d.youngs_modulus_pa[region] + d.lam, dmu = m.mu * d.youngs_modulus_pa[region] + d.mu;
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
         force[k] = young * (m.lam * w_lame[k] + m.mu * w_shear[k]);
@@ -86,7 +86,7 @@ struct Riding {
 
 // Change of n·x + d of a point; `here` is n·(x + u), by the change of n, at the same displacement.
 __device__ inline double distance_change(double here, double along, const Material &d) {
-    return along + here + d.offset;
+    return along + here + d.plane_offset_m;
 }
 
 // Change of every contact point's normal force along n (directions, P), and the force itself (P,): it turns with n.
@@ -102,32 +102,35 @@ extern "C" __global__ void change_contact(const Body *bodies, const Scheme *sche
     const Material &m = material_of(materials, width, 0), &d = material_of(directions, width, column);
     const Motion motion = of_system(u, v, a, 0), by = of_system(du, dv, da, 3 * body.nodes * column);
     const Riding points = {nodes, weight, area};
-    const double ahead = scheme.c_k * scheme.step, factor = scheme.stiffness * area[point];
+    const double ahead = scheme.c_k * scheme.step, factor = m.contact_stiffness_pa_per_m * area[point];
     const real *look = motion.ahead(scheme);
-    const double start_along = points.along(point, m.normal, motion.u);
-    const double start = m.offset + points.along(point, m.normal, body.position) + start_along;
-    const double predicted = start + ahead * points.along(point, m.normal, look);
-    const double turned = points.along(point, d.normal, body.position) + points.along(point, d.normal, motion.u);
-    const double turned_ahead = turned + ahead * points.along(point, d.normal, look);
-    const double by_u = points.along(point, m.normal, by.u);
-    const double by_ahead = by_u + ahead * points.along(point, m.normal, by.ahead(scheme));
+    const double start_along = points.along(point, m.plane_normal, motion.u);
+    const double start = m.plane_offset_m + points.along(point, m.plane_normal, body.position) + start_along;
+    const double predicted = start + ahead * points.along(point, m.plane_normal, look);
+    const double turned = points.along(point, d.plane_normal, body.position) + points.along(point, d.plane_normal, motion.u);
+    const double turned_ahead = turned + ahead * points.along(point, d.plane_normal, look);
+    const double by_u = points.along(point, m.plane_normal, by.u);
+    const double by_ahead = by_u + ahead * points.along(point, m.plane_normal, by.ahead(scheme));
     const double start_change = distance_change(turned, by_u, d);
     const double predicted_change = distance_change(turned_ahead, by_ahead, d);
-    double depth, slope, total, value;
+    double depth, slope, total, value, sharper;
     if (scheme.implicit != 0.0) {
-        softplus_and_slope(scheme.sharpness, predicted, &depth, &slope);
-        const double moved = points.along(point, m.normal, u_after) - start_along;
-        const double moved_turned = points.along(point, d.normal, u_after) - points.along(point, d.normal, motion.u);
+        softplus_and_slope(m.contact_sharpness_per_m, predicted, &depth, &slope);
+        const double moved = points.along(point, m.plane_normal, u_after) - start_along;
+        const double moved_turned = points.along(point, d.plane_normal, u_after) - points.along(point, d.plane_normal, motion.u);
         const double gap = predicted - start - scheme.c_k * moved;
-        total = -scheme.sharpness * slope * (1.0 - slope) * gap * predicted_change - slope * start_change -
+        total = -m.contact_sharpness_per_m * slope * (1.0 - slope) * gap * predicted_change - slope * start_change -
                 slope * scheme.c_k * moved_turned;
         value = depth + slope * gap;
+        sharper = by_sharpness(m.contact_sharpness_per_m, predicted, depth, slope, gap);
     } else {
-        softplus_and_slope(scheme.sharpness, start, &depth, &slope);
+        softplus_and_slope(m.contact_sharpness_per_m, start, &depth, &slope);
         const double gap = predicted - start;
-        total = -slope * predicted_change + scheme.sharpness * slope * (1.0 - slope) * gap * start_change;
+        total = -slope * predicted_change + m.contact_sharpness_per_m * slope * (1.0 - slope) * gap * start_change;
         value = depth - slope * gap;
+        sharper = by_sharpness(m.contact_sharpness_per_m, start, depth, slope, -gap);
     }
+    total += d.contact_stiffness_pa_per_m * value + d.contact_sharpness_per_m * sharper;
     change[count * column + point] = factor * total;
     if (column == 0) force[point] = factor * value;
 }
@@ -153,23 +156,23 @@ extern "C" __global__ void prepare_step_tangent(const Body *bodies, const Scheme
         if (c < 0) continue;
 #pragma unroll
         for (int k = 0; k < 3; ++k) total[k] -= corner[24 * (body.cells * column + c) + 3 * p + k];
-        if (scheme.stiffness <= 0.0) continue;
+        if (scheme.contact == 0.0) continue;
         for (int64 t = point_start[c]; t < point_start[c + 1]; ++t) {
             along += weight[8 * t + p] * contact_change[points * (int64)column + t];
             turned += weight[8 * t + p] * contact_force[t];
         }
     }
-    const double mass = real(m.density * body.volume[i]), relative = d.density;
-    const double inertia = scheme.c_m + scheme.c_d * m.mass_damping;
+    const double mass = real(m.density_kg_m3 * body.volume[i]), relative = d.density_kg_m3;
+    const double inertia = scheme.c_m + scheme.c_d * m.mass_damping_per_s;
     const int region = body.held[i];
     for (int k = 0; k < 3; ++k) {
         const int64 e = own + k;
         const Change by(scheme, motion, change, u_after, e);
-        double push = d.gravity[k] + scheme.p_v * change.v[e] + scheme.p_a * change.a[e];
-        push += relative * (m.gravity[k] + scheme.p_v * motion.v[e] + scheme.p_a * motion.a[e] - inertia * by.increment);
-        push += d.mass_damping * (by.known - scheme.c_d * by.increment);
-        push += m.mass_damping * (relative * by.known + by.known_change);
-        rhs[offset + e] = total[k] + mass * push + along * m.normal[k] + turned * d.normal[k];
+        double push = d.gravity_m_s2[k] + scheme.p_v * change.v[e] + scheme.p_a * change.a[e];
+        push += relative * (m.gravity_m_s2[k] + scheme.p_v * motion.v[e] + scheme.p_a * motion.a[e] - inertia * by.increment);
+        push += d.mass_damping_per_s * (by.known - scheme.c_d * by.increment);
+        push += m.mass_damping_per_s * (relative * by.known + by.known_change);
+        rhs[offset + e] = total[k] + mass * push + along * m.plane_normal[k] + turned * d.plane_normal[k];
         double first = scheme.step * change.ahead(scheme)[e];
         if (region >= 0) {
             const double *path = paths + 13 * region;

@@ -18,9 +18,8 @@ from soft_estimator.backends.cuda.coarse import CoarseSolver, coarse_modules, so
 from soft_estimator.backends.cuda.kernels import compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
 from soft_estimator.backends.interface import State, Stepper
+from soft_estimator.backends.layout import ADJOINT_SUMS, MATERIAL, place, size
 
-SUMS = 13  # of a node, as numbered in step_adjoint.cu
-MATERIAL_NUMBERS = 12
 # Systems from which on the cells' products are faster than the assembled matrices'. A gradient of four on a torus of
 # 9,174 nodes takes 92 ms against 96 in single and 112 against 132 in double precision, one of three 90 against 79.
 FEWEST_WITHOUT_MATRIX = 4
@@ -55,9 +54,8 @@ class CudaStepper:
     Args:
         body: the arrays named in `_BODY`, on the device. spacing_m: of the grid.
         scheme: the 17 coefficients of the integrator in the order of `struct Scheme`.
-        contact: stiffness [Pa/m] (0 without contact), sharpness [1/m], 1 for implicit.
-        materials: (systems, 12 + regions): λ, μ for E = 1, density, mass and stiffness damping, gravity (3), plane
-            normal (3) and offset, E of each region.
+        contact: 1 with contact, 1 for implicit contact; else 0.
+        materials: rows of `layout.MATERIAL`, then E of each region, (systems, numbers).
         start: initial displacements (systems, N, 3) [m]. real: precision.
         tolerance, limit: of the linear solver.
     """
@@ -75,7 +73,7 @@ class CudaStepper:
         limit: int,
     ) -> None:
         self.real, self.tolerance, self.limit = np.dtype(real), tolerance, limit
-        self.systems, self.regions = len(materials), materials.shape[1] - MATERIAL_NUMBERS
+        self.systems, self.regions = len(materials), materials.shape[1] - size(MATERIAL)
         compile_ahead(*((name, self.real.name) for name in _MODULES))
         if self.systems == 1 and body.get("coarse") is not None:  # also if the first material does not need it
             compile_ahead(*coarse_modules(self.real))
@@ -92,8 +90,9 @@ class CudaStepper:
         self.body = cupy.asarray(words)
         self.scheme = cupy.asarray(np.array([*scheme, *contact], np.float64))
         self.has_contact = contact[0] > 0
-        self.implicit_stiffness = float(scheme[4] * contact[0] * contact[2])  # c_k, Pa/m, 1 for implicit
+        self._implicit_share = float(scheme[4] * contact[0] * contact[1])  # c_k where contact is implicit
         self.materials = cupy.asarray(np.ascontiguousarray(materials, np.float64))
+        self._stiffest_contact = float(materials[:, place(MATERIAL, "contact_stiffness_pa_per_m")].max())
         self.start = cupy.ascontiguousarray(cupy.asarray(start), np.float64)
         self.solver: Any
         self._allocate()
@@ -121,7 +120,8 @@ class CudaStepper:
 
     def _put_alike_together(self, materials: np.ndarray) -> None:
         """Systems side by side that need about as many iterations: those of about the same speed of sound."""
-        self.solver.set_order(np.argsort(materials[:, 1] * materials[:, 12:].max(axis=1) / materials[:, 2]))
+        mu, density = (materials[:, place(MATERIAL, name)][:, 0] for name in ("mu", "density_kg_m3"))
+        self.solver.set_order(np.argsort(mu * materials[:, size(MATERIAL) :].max(axis=1) / density))
 
     def _keep_few_blocks(self) -> None:
         """Of the matrices only what is needed beside products: diagonal blocks and the rows of held nodes."""
@@ -130,6 +130,11 @@ class CudaStepper:
         for name, array in zip(names, few):
             self._arrays[name] = cupy.asarray(array, self._arrays[name].dtype)
         self._kept = cupy.asarray(np.nonzero(few[0].ravel() >= 0)[0], np.int32)
+
+    @property
+    def implicit_stiffness(self) -> float:
+        """c_k times the stiffest contact [Pa/m]; 0 without implicit contact."""
+        return self._implicit_share * self._stiffest_contact
 
     @property
     def arrays(self) -> Mapping[str, Any]:
@@ -204,8 +209,8 @@ class CudaStepper:
         b, n, c = self.systems, self.nodes, self.cells
         if self.pulled is None:
             self.pulled, self.turned = cupy.empty((b, c, 24)), cupy.empty((b, c, 24))
-            self.touch_bar = cupy.empty((b, self.points, 5))
-        self.sums, self.lame_sums = cupy.zeros((b, SUMS, n)), cupy.zeros((b, 2, c))
+            self.touch_bar = cupy.empty((b, self.points, 7))  # TOUCH_BARS of step_adjoint.cu
+        self.sums, self.lame_sums = cupy.zeros((b, size(ADJOINT_SUMS), n)), cupy.zeros((b, 2, c))
 
     def backward(self, before: State, u_after: Any, bar: State, paths: Any, report: Any) -> None:
         """One step backwards: `bar`, the derivatives by the state after the step, become those by the one before."""
@@ -225,18 +230,19 @@ class CudaStepper:
         )
 
     def collected(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the parameters received: the nodes' sums (systems, 13) and the cells' (systems, regions, 2); waits."""
-        columns = SUMS + 2 * self.regions
+        """What the parameters received: rows of `layout.ADJOINT_SUMS`, and the cells' (systems, regions, 2); waits."""
+        nodal = size(ADJOINT_SUMS)
+        columns = nodal + 2 * self.regions
         out = cupy.empty((self.systems, columns))
         arguments = (self.body, np.int32(self.regions), self.sums, self.lame_sums, out)
         # One block of 256 threads a sum.
         kernel("step_adjoint", "finish_sums", self.real.name)((columns, self.systems), (256,), arguments)
         host = out.get()
-        return host[:, :SUMS], host[:, SUMS:].reshape(self.systems, self.regions, 2)
+        return host[:, :nodal], host[:, nodal:].reshape(self.systems, self.regions, 2)
 
     def start_sums(self) -> np.ndarray:
         """Derivatives by the initial displacement that came through moving held nodes, (systems, N, 3); waits."""
-        return cupy.ascontiguousarray(cupy.moveaxis(self.sums[:, 10:], 1, 2)).get()
+        return cupy.ascontiguousarray(cupy.moveaxis(self.sums[:, place(ADJOINT_SUMS, "start")], 1, 2)).get()
 
 
 def own_stepper(stepper: Stepper) -> CudaStepper:

@@ -48,9 +48,8 @@ class CudaTangent:
         """Changes of the state after a step, written to `out`.
 
         Args:
-            directions: (columns, 12 + regions): changes of λ and μ by Poisson's ratio, of density relative to it, of
-                mass and stiffness damping, gravity (3), plane normal (3) and offset, and of E of each region relative
-                to it. start: changes of the initial displacement (columns, N, 3) [m], where held regions move.
+            directions: (columns, numbers): changes laid out as a material, see `layout.MATERIAL`.
+            start: changes of the initial displacement (columns, N, 3) [m], where held regions move.
             before: u, v, a before the step. u_after: after it. changes: of u, v, a before it, each (columns, N, 3).
             paths: motion of the held regions at the end of the step, (regions, 13).
             tolerance: of the solves. report: out, (columns, 3): their iterations, relative residuals and statuses.

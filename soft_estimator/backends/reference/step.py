@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.interface import Array, State
+from soft_estimator.backends.layout import MATERIAL, place, size
 from soft_estimator.backends.reference import cells, contact, matrix
-
-MATERIAL_NUMBERS = 12  # of a row of materials before Young's moduli
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Material:
-    """A row of materials, or a direction of the parameters in the same order, by name."""
+    """A row of materials, or a direction of the parameters; fields in the order of `layout.MATERIAL`."""
 
     lam: float
     mu: float
@@ -68,13 +67,16 @@ class Material:
     gravity: Array
     normal: Array
     offset: float
+    contact_stiffness: float
+    contact_sharpness: float
     young: Array
 
     @classmethod
     def of(cls, row: Array) -> Material:
-        lam, mu, density, mass_damping, stiffness_damping = map(float, row[:5])
-        damping = (mass_damping, stiffness_damping)
-        return cls(lam, mu, density, *damping, row[5:8], row[8:11], float(row[11]), row[MATERIAL_NUMBERS:])
+        parts = [row[place(MATERIAL, name)] for name, _ in MATERIAL]
+        values: list[Any] = [float(part[0]) if len(part) == 1 else part for part in parts]
+        values.append(row[size(MATERIAL) :])
+        return cls(*values)
 
 
 @dataclass(frozen=True)
@@ -104,14 +106,15 @@ class Linearised:
 class System:
     """One body with one material.
 
-    Args: body: arrays as a stepper takes them. contact: stiffness [Pa/m] (0 without), sharpness [1/m], 1 for implicit.
+    Args: body: arrays as a stepper takes them. contact: 1 with contact, 1 for implicit contact.
     """
 
     def __init__(
         self, body: Mapping[str, Any], spacing_m: float, scheme: Scheme, contact: Sequence[float], material: Material
     ) -> None:
         self.body, self.spacing, self.scheme, self.material = body, spacing_m, scheme, material
-        self.stiffness, self.sharpness, self.implicit = float(contact[0]), float(contact[1]), bool(contact[2])
+        self.stiffness, self.sharpness = contact[0] * material.contact_stiffness, material.contact_sharpness
+        self.implicit = bool(contact[1])
         self.mass = material.density * body["volume"]
         self.young = material.young[body["cell_region"]]
         self.free = (body["free"] != 0)[:, None]

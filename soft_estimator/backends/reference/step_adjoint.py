@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.interface import Array, State
+from soft_estimator.backends.layout import ADJOINT_SUMS
 from soft_estimator.backends.reference import cells
 from soft_estimator.backends.reference.step import Linearised, System, Touch
 
 
 @dataclass
 class Received:
-    """What the parameters received so far; the names are those of a material."""
+    """What the parameters received so far; fields in the order of `layout.ADJOINT_SUMS`, then the cells' (C, 2)."""
 
     stiffness_damping: float
     mass_damping: float
@@ -22,17 +24,21 @@ class Received:
     density: float
     normal: Array
     offset: float
+    contact_stiffness: float
+    contact_sharpness: float
     start: Array
     lame: Array
 
     @classmethod
     def nothing(cls, nodes: int, cell_count: int) -> Received:
-        return cls(0.0, 0.0, np.zeros(3), 0.0, np.zeros(3), 0.0, np.zeros((nodes, 3)), np.zeros((cell_count, 2)))
+        numbers: list[Any] = [0.0 if count == 1 else np.zeros(count) for name, count in ADJOINT_SUMS if name != "start"]
+        numbers += [np.zeros((nodes, 3)), np.zeros((cell_count, 2))]
+        return cls(*numbers)
 
     def row(self) -> Array:
-        """The 13 sums, in a stepper's order."""
+        """The sums, in a stepper's order."""
         numbers = (self.stiffness_damping, self.mass_damping, *self.gravity, self.density, *self.normal, self.offset)
-        return np.array([*numbers, *self.start.sum(axis=0)])
+        return np.array([*numbers, self.contact_stiffness, self.contact_sharpness, *self.start.sum(axis=0)])
 
 
 def increment_adjoint(s: System, bar: State) -> Array:
@@ -103,15 +109,26 @@ def contact_adjoint(
         by_prediction, by_distance = -factor * along * bend * gap, -factor * along * touch.slope
         value = factor * (touch.depth + touch.slope * gap)
         normal_bar = value @ at - (scheme.c_k * factor * along * touch.slope) @ moved
+        distance = touch.predicted
     else:
+        gap, distance = -touch.change, touch.start
         by_prediction, by_distance = -factor * along * touch.slope, factor * along * bend * touch.change
-        normal_bar = (factor * (touch.depth - touch.slope * touch.change)) @ at
+        value = factor * (touch.depth + touch.slope * gap)
+        normal_bar = value @ at
     u, v, a = before
     place = s.body["position"] + u
     ahead = place + scheme.c_k * scheme.step_s * scheme.ahead(v, a)
     out.normal += normal_bar + by_distance @ s.at_points(place) + by_prediction @ s.at_points(ahead)
     out.offset += float((by_distance + by_prediction).sum())
+    out.contact_stiffness += float(along @ value) / s.stiffness
+    out.contact_sharpness += float((factor * along) @ by_sharpness(s.sharpness, distance, touch, gap))
     return by_distance, by_prediction
+
+
+def by_sharpness(sharpness: float, distance: Array, touch: Touch, gap: Array) -> Array:
+    """∂/∂a of depth + slope · gap, depth = log(1 + exp(-a δ))/a and slope = 1/(1 + exp(a δ)), (P,)."""
+    bend = distance * touch.slope * (1 - touch.slope)
+    return -(touch.depth + touch.slope * distance) / sharpness - bend * gap
 
 
 def held_adjoint(s: System, given: Array, paths: Array, out: Received) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 from soft_estimator.backends.interface import Array, State, Stepper
 from soft_estimator.backends.reference import cells
 from soft_estimator.backends.reference.step import Linearised, Material, System, Touch
+from soft_estimator.backends.reference.step_adjoint import by_sharpness
 from soft_estimator.backends.reference.stepper import of_system, own_stepper, put_system
 
 
@@ -93,12 +94,15 @@ def contact_tangent(s: System, touch: Touch, before: State, increment: Array, by
     bend, moved = s.sharpness * touch.slope * (1 - touch.slope), s.at_points(increment)
     if s.implicit:
         gap = touch.change - scheme.c_k * (moved @ normal)
-        value = touch.depth + touch.slope * gap
+        value, distance = touch.depth + touch.slope * gap, touch.predicted
         # δ(slope) = -bend δδ̃, δ(depth) = -slope δδ̃, δB = δδ̃ - δδ - c_k δn·Δu
         total = -bend * gap * by_predicted - touch.slope * (by_start + scheme.c_k * (moved @ by.normal))
     else:
-        value = touch.depth - touch.slope * touch.change
+        gap, distance = -touch.change, touch.start
+        value = touch.depth + touch.slope * gap
         total = bend * touch.change * by_start - touch.slope * by_predicted
+    total += by.contact_stiffness * value
+    total += by.contact_sharpness * by_sharpness(s.sharpness, distance, touch, gap)
     return s.spread(factor * total) + s.spread(factor * value, by.normal)
 
 

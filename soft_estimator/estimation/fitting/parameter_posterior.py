@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from soft_estimator.estimation.variables import Variable, Variables
+from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.parameters import Parameters
 
 
@@ -38,10 +39,12 @@ class ParameterPosterior:
 
     def as_plain(self) -> dict[str, Any]:
         """Lists and numbers for a JSON file, every digit kept."""
-        reference = {k: np.asarray(v).tolist() for k, v in asdict(self.variables.reference).items()}
         return {
-            "reference": reference,
-            "variables": [asdict(v) for v in self.variables.variables],
+            "reference": {k: np.asarray(v).tolist() for k, v in self.variables.reference.values.items()},
+            "variables": [
+                {"name": v.name, "index": v.index, "prior_mean": v.prior_mean, "prior_std": v.prior_std}
+                for v in self.variables.variables
+            ],
             "theta": self.theta.tolist(),
             "covariance": self.covariance.tolist(),
         }
@@ -54,10 +57,13 @@ class ParameterPosterior:
             raise ValueError(f"{source} has no posterior; {remedy}")
         try:
             reference: dict[str, Any] = {k: v if np.ndim(v) == 0 else np.array(v) for k, v in data["reference"].items()}
-            variables = Variables(Parameters(**reference), [Variable(**v) for v in data["variables"]])
+            rows = [
+                Variable(REGISTRY[v["name"]], v["index"], v["prior_mean"], v["prior_std"]) for v in data["variables"]
+            ]
+            variables = Variables(Parameters(values=reference), rows)
             theta = np.array(data["theta"], dtype=np.float64)
             covariance = np.array(data["covariance"], dtype=np.float64)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{source} has a posterior of another version ({error}); {remedy}") from error
         count = len(variables)
         if theta.shape != (count,) or covariance.shape != (count, count):

@@ -142,21 +142,13 @@ def _reasons(v: Variables, information: np.ndarray, covariance: np.ndarray, touc
         if narrowed < NARROWED:
             out.append("")
             continue
-        if variable.name.startswith("plane") and not touched:
+        if variable.kind.term == "contact" and not touched:
             out.append("the body never touched the plane")
         elif information[j, j] * variable.prior_std**2 < 1.0:
-            out.append(_ALONE.get(variable.name, "the motion hardly depends on it"))
+            out.append(variable.kind.hidden)
         else:
             out.append(f"the data cannot tell it from {_partner(v.labels, covariance, j)}")
     return out
-
-
-_ALONE = {
-    "poissons_ratio": "the body hardly moved sideways to its load",
-    "youngs_modulus_pa": "the body hardly deformed",
-    "stiffness_damping_s": "nothing swung long enough to lose energy",
-    "mass_damping_per_s": "nothing moved long enough to lose energy",
-}
 
 
 def _partner(labels: list[str], covariance: np.ndarray, j: int) -> str:
@@ -169,5 +161,5 @@ def _partner(labels: list[str], covariance: np.ndarray, j: int) -> str:
 
 def touches(variables: Variables, jacobian: np.ndarray) -> bool:
     """Whether the residuals depend on the plane: by more than one standard deviation for a metre or radian of it."""
-    columns = [j for j, v in enumerate(variables.variables) if v.name.startswith("plane")]
+    columns = [j for j, v in enumerate(variables.variables) if v.kind.term == "contact"]
     return bool(columns) and bool(np.abs(jacobian[:, columns]).max(initial=0.0) > 1.0)

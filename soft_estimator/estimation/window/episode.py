@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ class Episodes:
             pose = locate(frame.points_m, frame.std_m)
             if pose.translation_m is None or pose.rotation_rad is None:
                 return None, pose.reason
-            reference = replace(reference, translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
+            reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
         names = [*lasting.names, *(POSE if self.free else ())]
         variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
         motion = WindowMotion(self.model, variables, self.backend, self.kinds)

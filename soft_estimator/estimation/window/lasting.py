@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -86,7 +86,7 @@ class Lasting:
             return
         plane, before = self._plane, self.learnt
         planes = np.array([v.name in PLANE for v in self.variables.variables])
-        self.reference = replace(self.reference, plane_normal=plane.normal, plane_offset_m=plane.offset_m)
+        self.reference = self.reference.replace(plane_normal=plane.normal, plane_offset_m=plane.offset_m)
         self.prior_std = {**self.prior_std, "plane_normal": plane.tilt_std_rad, "plane_offset_m": plane.offset_std_m}
         self.variables = make_variables(self.reference, self.names, self.prior_std)
         fresh, others = self._prior(), np.flatnonzero(~np.append(planes, False))

@@ -21,18 +21,6 @@ from soft_estimator.estimation.window.arrival import Knowledge, begin_anew, inve
 from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
 from soft_estimator.physics.frame_times import between
 
-# Moves within which the linearisation holds, by variable: each shifts the surface of a body of 50 mm by about half a
-# millimetre, the noise of a depth camera at half a metre, directly, by its turn, or over the time to the next frame.
-HOLDS_WITHIN = {
-    "plane_normal": 0.005,
-    "plane_offset_m": 0.0005,
-    "translation_m": 0.0005,
-    "rotation_rad": 0.01,
-    "velocity_m_s": 0.03,
-    "angular_velocity_rad_s": 0.2,
-    "gravity_m_s2": 0.1,
-}
-_HOLDS_LOG = 0.02  # for the logarithms of the others: two per cent, twice the usual error of the model itself
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
@@ -273,5 +261,5 @@ class WindowFit:
 
     def _holds(self, step: np.ndarray) -> bool:
         """Whether the linearisation holds over a step; the surface's offset is linear anyway."""
-        limits = [*(HOLDS_WITHIN.get(v.name, _HOLDS_LOG) for v in self.motion.variables.variables), np.inf]
+        limits = [*(v.kind.linear_within for v in self.motion.variables.variables), np.inf]
         return bool((np.abs(step) <= limits).all())

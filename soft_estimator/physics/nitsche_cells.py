@@ -140,9 +140,9 @@ class NitscheCells:
         dlam: np.ndarray,
         dmu: np.ndarray,
     ) -> np.ndarray:
-        """Change of `forces` for changes dr (C, 9) of R and dlam, dmu (C,) of λ, μ at fixed u, z and target."""
+        """Change of `forces` for changes dr (S, 9) of R and dlam, dmu (S,) of λ, μ at fixed u, z and target."""
         turn, local, gap = self._local(u, z, target, r)
-        d_turn = dr[self.cell].reshape(-1, 3, 3)
+        d_turn = dr.reshape(-1, 3, 3)
         t = self._traction(lam, mu)
         y = (local + self.corners_m) @ np.swapaxes(turn, 1, 2)
         pulled = _times(t, local) + _times_transposed(t, gap @ turn)
@@ -150,7 +150,7 @@ class NitscheCells:
         force = -pulled @ np.swapaxes(d_turn, 1, 2) - change @ np.swapaxes(turn, 1, 2)
         by_lame = self.forces(u, z, target, r, young, 1.0, 0.0)
         by_shear = self.forces(u, z, target, r, young, 0.0, 1.0)
-        scaled = [by[self.cell][:, None, None] for by in (dlam, dmu)]
+        scaled = [by[:, None, None] for by in (dlam, dmu)]
         return young[self.cell][:, None, None] * force + scaled[0] * by_lame + scaled[1] * by_shear
 
 

@@ -1,0 +1,197 @@
+"""The registry of parameters: every number of a simulation that may be estimated, declared once.
+
+Scene files (guesses and priors), values and gradients of the simulation, the optimiser's variables, wording, ground
+truth, metrics and messages are made from these lines. A physical term from outside the package declares its own
+parameters with `register` and needs no other change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# How a parameter is laid out: one number, three, one for each material region, or a unit vector (3).
+SHAPES = ("scalar", "vector", "regions", "direction")
+# What an optimiser moves: log p, log(p / (high - p)), p itself, or two small tilts of a direction.
+TRANSFORMS = ("log", "logit", "linear", "tangent")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter.
+
+    Attributes:
+        name: its key everywhere, with the unit at the end. unit: of its value; of the tilts for a direction.
+        title: for people. doc: one line for the scene reference. symbol: in formulas.
+        shape: one of SHAPES. transform: one of TRANSFORMS. prior_std: default deviation of the transformed value.
+        default: of a simulation that does not give it; None where it must be given or the owning term has a value.
+        low, high: the value lies strictly between them, where given.
+        term: the kind of term that it belongs to, and without which it means nothing: "contact", ...
+        hidden: why motion may not show it. error_scale: what its error is measured by: "value", "body" (the body's
+        size) or a number in its unit. linear_within: step of the transformed value within which a motion's
+            linearisation holds to a small part of a standard deviation. truth: it is part of a scene's ground truth.
+    """
+
+    name: str
+    unit: str
+    title: str
+    doc: str
+    symbol: str
+    shape: str = "scalar"
+    transform: str = "linear"
+    prior_std: float = 1.0
+    default: float | tuple[float, ...] | None = None
+    low: float | None = None
+    high: float | None = None
+    term: str = ""
+    hidden: str = "the motion hardly depends on it"
+    error_scale: float | str = "value"
+    linear_within: float = 0.02
+    truth: bool = True
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise ValueError(f"parameter {self.name}: shape '{self.shape}' must be one of {', '.join(SHAPES)}")
+        if self.transform not in TRANSFORMS:
+            raise ValueError(
+                f"parameter {self.name}: transform '{self.transform}' must be one of {', '.join(TRANSFORMS)}"
+            )
+        if (self.shape == "direction") != (self.transform == "tangent"):
+            raise ValueError(f"parameter {self.name}: shape direction and transform tangent go together")
+        if not self.prior_std > 0:
+            raise ValueError(f"parameter {self.name}: prior_std = {self.prior_std} must be positive")
+
+    def size(self, regions: int = 1) -> int | None:
+        """Numbers of its value, None for a scalar."""
+        return {"scalar": None, "regions": regions}.get(self.shape, 3)
+
+    def moves(self, regions: int = 1) -> int | None:
+        """Numbers an optimiser moves it by, None for one without components."""
+        return 2 if self.shape == "direction" else self.size(regions)
+
+    def component_title(self, index: int) -> str:
+        """Its title with the component that people know."""
+        if self.shape == "direction":
+            return f"{self.title.replace('Tilt', f'Tilt {index + 1}')}, from the guess"
+        if self.shape == "regions":
+            return f"{self.title}, region {index}"
+        return f"{self.title}, {'xyz'[index]}"
+
+
+class Registry:
+    """Parameters by name, in the order of their declaration."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Parameter] = {}
+
+    def add(self, parameter: Parameter) -> Parameter:
+        """Declare a parameter; the same declaration may be made again, another one of that name not."""
+        before = self._known.setdefault(parameter.name, parameter)
+        if before != parameter:
+            raise ValueError(f"parameter '{parameter.name}' is declared already, and differently; choose another name")
+        return before
+
+    def __getitem__(self, name: str) -> Parameter:
+        if name not in self._known:
+            raise ValueError(f"there is no parameter '{name}'; choose from {', '.join(self._known)}")
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(tuple(self._known.values()))
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._known)
+
+
+REGISTRY = Registry()
+register = REGISTRY.add
+
+register(
+    Parameter(
+        "youngs_modulus_pa", "Pa", "Young's modulus", "Young's modulus E, of every region", "E", "regions", "log",
+        prior_std=3.0, low=0.0, hidden="the body hardly deformed",
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "poissons_ratio", "", "Poisson's ratio", "Poisson's ratio ν", "ν", transform="logit", prior_std=1.0, low=0.0,
+        high=0.5, hidden="the body hardly moved sideways to its load",
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "density_kg_m3", "kg/m^3", "Density", "mass density ρ", "ρ", transform="log", prior_std=1.0, low=0.0,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "mass_damping_per_s", "1/s", "Mass damping", "Rayleigh damping α₁", "α₁", transform="log", prior_std=2.0,
+        default=0.0, low=0.0, hidden="nothing moved long enough to lose energy",
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "stiffness_damping_s", "s", "Stiffness damping", "Rayleigh damping α₂", "α₂", transform="log", prior_std=2.0,
+        default=0.0, low=0.0, hidden="nothing swung long enough to lose energy",
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "gravity_m_s2", "m/s^2", "Gravity", "acceleration of gravity", "g", "vector", prior_std=5.0,
+        default=(0.0, -9.81, 0.0), error_scale=9.81, linear_within=0.1,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "plane_normal", "rad", "Tilt of the plane", "direction n of the contact plane, of any length but zero", "n",
+        "direction", "tangent", prior_std=0.5, default=(0.0, 1.0, 0.0), term="contact",
+        hidden="the body never touched the plane", error_scale=1.0, linear_within=0.005,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "plane_offset_m", "m", "Offset of the plane", "offset d of the contact plane", "d", prior_std=0.05,
+        default=0.0, term="contact", hidden="the body never touched the plane", error_scale="body",
+        linear_within=0.0005,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "translation_m", "m", "Initial position", "initial shift", "t", "vector", prior_std=0.02,
+        default=(0.0, 0.0, 0.0), error_scale="body", linear_within=0.0005, truth=False,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "rotation_rad", "rad", "Initial rotation", "initial rotation, axis-angle", "θ", "vector", prior_std=0.2,
+        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.01, truth=False,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "velocity_m_s", "m/s", "Initial velocity", "initial velocity", "v", "vector", prior_std=1.0,
+        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.03, truth=False,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "angular_velocity_rad_s", "rad/s", "Initial angular velocity", "initial angular velocity", "ω", "vector",
+        prior_std=5.0, default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.2, truth=False,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "contact_stiffness_pa_per_m", "Pa/m", "Contact stiffness", "pressure of the contact per depth", "k",
+        transform="log", prior_std=2.0, low=0.0, term="contact", hidden="the contact is too stiff to show how stiff",
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "contact_sharpness_per_m", "1/m", "Contact sharpness", "sharpness a of the contact's onset, 1/a its width",
+        "a", transform="log", prior_std=1.0, low=0.0, term="contact",
+        hidden="the onset of the contact is too sharp to show",
+    )
+)  # fmt: skip

@@ -1,0 +1,89 @@
+"""A body's arrays where the backend computes, uploaded once and shared by every simulation of a model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.physics.body import Body
+
+
+class DeviceBody:
+    """The arrays of a body that loops read, with the loops over nodes, cells and surface points that terms share.
+
+    Attributes:
+        backend, xp, dtype: where and in which precision it computes. spacing_m: edge of a cell.
+        position: of the nodes at rest [m], (N, 3). volume: of the nodes [m³], (N,), in double precision.
+        cell_nodes, node_cells, gradient_index, cell_region, fill: see `Body` and `CutCells`. table: gradient products.
+        row_start, column, slot: pattern of the block matrix. free: 1 for free nodes, 0 for held ones, (N,).
+        point_nodes, point_weight, point_start, point_area: surface points, see `ContactPoints`.
+        zero: nodal vector of zeros, (N, 3).
+    """
+
+    def __init__(self, body: Body, free: np.ndarray, backend: Backend, dtype: type) -> None:
+        self.body, self.backend, self.dtype, self.xp = body, backend, dtype, backend.xp
+        self.spacing_m = body.grid.spacing_m
+        self.nodes, self.cells = body.node_count, body.cell_count
+        up = backend.to_device
+        self.position = up(body.node_position_m, dtype)
+        self.volume = up(body.node_volume_m3)
+        self.cell_nodes, self.node_cells = up(body.cell_nodes), up(body.node_cells)
+        self.cell_region, self.fill = up(body.cell_region), up(body.cells.fill)
+        self.gradient_index = up(body.cells.gradient_index)
+        self.table = up(body.cells.gradient_table_m, dtype)
+        self.row_start, self.column, self.slot = up(body.row_start), up(body.column), up(body.slot)
+        self.free = up(free, dtype)
+        points = body.contact_points
+        self.point_nodes, self.point_weight = up(points.nodes), up(points.weight)
+        self.point_start, self.point_area = up(points.point_start), up(points.area_m2)
+        self.zero = self.xp.zeros((body.node_count, 3), dtype)
+
+    def up(self, array: np.ndarray, dtype: type | None = None) -> Array:
+        """An array of the host, here; in the body's precision unless told otherwise."""
+        return self.backend.to_device(array, self.dtype if dtype is None else dtype)
+
+    def rotations(self, u: Array) -> Array:
+        """Rotation of every cell at displacement u, (C, 9)."""
+        out = self.xp.empty((self.cells, 9), self.dtype)
+        self.backend.rotations(u, self.cell_nodes, self.spacing_m, out)
+        return out
+
+    def rotations_adjoint(self, u: Array, rotations: Array, r_bar: Array) -> Array:
+        """Derivative (N, 3) by u, given that by the cells' rotations at u, (C, 9)."""
+        corner = self.xp.empty((self.cells, 24))
+        self.backend.rotations_adjoint(u, rotations, r_bar, self.cell_nodes, self.spacing_m, corner)
+        return self.gathered(corner)
+
+    def gathered(self, corner: Array, scale: float = 1.0) -> Array:
+        """Corner values (C, 24) summed at the nodes, times scale, (N, 3)."""
+        out = self.xp.zeros_like(self.zero)
+        self.backend.gather(corner, self.node_cells, scale, out)
+        return out
+
+    def scattered(self, nodes: np.ndarray, values: np.ndarray) -> Array:
+        """Host values (S, 8, 3) of a few cells summed at their nodes, (N, 3), in order."""
+        total = np.zeros((self.nodes, 3))
+        np.add.at(total, nodes, values)
+        return self.up(total)
+
+    def at_points(self, nodal: Array) -> Array:
+        """Nodal values (N, 3) at the surface points, (P, 3)."""
+        out = self.xp.empty((len(self.point_area), 3))
+        self.backend.at_points(nodal, self.point_nodes, self.point_weight, out)
+        return out
+
+    def columns_at_points(self, nodal: Array) -> Array:
+        """Several nodal numbers (N, B) at the surface points, (P, B)."""
+        out = self.xp.empty((len(self.point_area), nodal.shape[1]))
+        self.backend.columns_at_points(nodal, self.point_nodes, self.point_weight, out)
+        return out
+
+    def spread(self, values: Array) -> Array:
+        """Values (P, B) of the surface points shared between the nodes of their cells, (N, B)."""
+        out = self.xp.zeros((self.nodes, values.shape[1]))
+        self.backend.spread_columns(values, self.node_cells, self.point_start, self.point_weight, out)
+        return out
+
+    def host(self, array: Array) -> np.ndarray:
+        """An array of the device in double precision on the host."""
+        return self.backend.to_host(array).astype(np.float64)

@@ -1,0 +1,22 @@
+"""The state that a simulation carries from step to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from soft_estimator.backends.interface import Array
+
+
+@dataclass(frozen=True)
+class State:
+    """Displacement u [m], velocity v [m/s] and the scheme's third array of the nodes, each (N, 3), at a time [s].
+
+    a is the acceleration [m/s²] or, for the θ-scheme, the last step's mean velocity [m/s]. calmed tells that the step
+    to this state was taken by the backward-Euler fallback, in how many parts, 0 if not (see `guard`).
+    """
+
+    u: Array
+    v: Array
+    a: Array
+    time_s: float
+    calmed: int = 0

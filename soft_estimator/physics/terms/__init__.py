@@ -1,0 +1,1 @@
+"""Physical effects, one file each: energy, force, stiffness, tangent and adjoint side by side."""

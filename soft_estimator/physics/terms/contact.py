@@ -1,0 +1,232 @@
+"""Soft penalty contact of the surface with an obstacle (METHOD §4): pressure k · log(1 + exp(-a δ))/a along ∇δ.
+
+With P = k · area, s the smooth depth and σ its slope at distance δ, a surface point feels P (s + σ gap) n. Implicit
+contact takes s, σ, n at the predicted place x̃ and gap = c_k n·(guess - Δu): the Newton step from there. Extrapolated
+contact takes them at the step's start and gap = -c_k n·guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import spence
+
+from soft_estimator.backends.interface import Array
+from soft_estimator.physics.device_body import DeviceBody
+from soft_estimator.physics.obstacles import PlaneLaw
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.state import State
+from soft_estimator.physics.terms.interface import Assembly, Columns, Directions, Pulled, Stage, Term
+
+# Contact points that give way less than this (1 is firm contact) change nothing that any number could hold.
+_UNTOUCHED = 1e-20
+
+
+@dataclass(frozen=True)
+class ContactLaw:
+    """Soft penalty: pressure = stiffness · log(1 + exp(-sharpness δ))/sharpness at distance δ.
+
+    Attributes:
+        stiffness_pa_per_m: pressure per depth [Pa/m]. sharpness_per_m: the softmin's a [1/m]; 1/a is the width of the
+        soft zone. Both hold where the parameters do not give others.
+        implicit: put the contact's stiffness into the system; otherwise extrapolate the force in time.
+        obstacle: what is touched.
+    """
+
+    stiffness_pa_per_m: float
+    sharpness_per_m: float
+    implicit: bool = True
+    obstacle: PlaneLaw = field(default_factory=PlaneLaw)
+    fused: ClassVar[str] = "plane_contact"
+
+    def __post_init__(self) -> None:
+        for name in ("stiffness_pa_per_m", "sharpness_per_m"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"contact {name} = {getattr(self, name)} must be positive")
+
+    def defaults(self) -> Mapping[str, Any]:
+        return {
+            "contact_stiffness_pa_per_m": self.stiffness_pa_per_m,
+            "contact_sharpness_per_m": self.sharpness_per_m,
+        }
+
+    def bind(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> Contact:
+        return Contact(device, values, start, self)
+
+
+@dataclass(frozen=True)
+class Touch:
+    """The contact points where contact is made linear.
+
+    Attributes:
+        x: their places (P, 3) [m]. normal: (3,) or (P, 3). distance, depth [m], slope: δ, s, σ, each (P,).
+        ahead: how far the guess moves them by the time of the force balance (P, 3) [m].
+        implicit: whether Δu is to be taken off `ahead`.
+    """
+
+    x: Array
+    normal: Array
+    distance: Array
+    depth: Array
+    slope: Array
+    ahead: Array
+    implicit: bool
+
+
+class Contact(Term[Touch]):
+    """The surface against one obstacle.
+
+    Attributes:
+        factor: force per depth of every contact point [N/m], (P,).
+    """
+
+    parameters: ClassVar[tuple[str, ...]] = (
+        "plane_normal", "plane_offset_m", "contact_stiffness_pa_per_m", "contact_sharpness_per_m"
+    )  # fmt: skip
+
+    def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray, law: ContactLaw) -> None:
+        super().__init__(device, values, start)
+        self.law, self.obstacle = law, law.obstacle.bind(device.backend, values)
+        self.sharpness = values.contact_sharpness_per_m
+        self.factor = values.contact_stiffness_pa_per_m * device.point_area
+        self.rest_points = device.at_points(device.position)
+
+    def touch(self, u: Array, time_s: float) -> tuple[Array, Array, Array, Array]:
+        """Places, distance, smooth depth and slope of the contact points at displacement u."""
+        x = self.rest_points + self.device.at_points(u)
+        distance = self.obstacle.distance(x, time_s)
+        depth, slope = softplus_and_slope(self.device.xp, self.sharpness, distance)
+        return x, distance, depth, slope
+
+    def prepare(self, stage: Stage) -> Touch:
+        implicit = self.law.implicit or stage.all_implicit
+        time_s = stage.balance_time_s if implicit else stage.state.time_s
+        x, distance, depth, slope = self.touch(stage.predicted if implicit else stage.state.u, time_s)
+        ahead = stage.scheme.c_k * self.device.at_points(stage.guess)
+        return Touch(x, self.obstacle.gradient(x, time_s), distance, depth, slope, ahead, implicit)
+
+    def add_blocks(self, stage: Stage, at: Touch, assembly: Assembly) -> None:
+        if not at.implicit or float(at.slope.max()) < _UNTOUCHED:
+            return
+        d, value = self.device, stage.scheme.c_k * self.factor * at.slope
+        points = (d.node_cells, d.point_start, d.point_weight)
+        d.backend.add_contact_blocks(at.normal, value, *points, d.slot, assembly.writable())
+
+    def add_force(self, stage: Stage, at: Touch, rhs: Array) -> None:
+        rhs += self.device.spread(self._pressing(at, self._gap(stage, at, None)))
+
+    def _moved(self, stage: Stage, at: Touch, increment: Array | None) -> Array:
+        """What the gap measures along the normal (P, 3): c_k (guess - Δu), or c_k times minus the guess."""
+        if not at.implicit:
+            return -at.ahead
+        if increment is None:
+            return at.ahead
+        return at.ahead - stage.scheme.c_k * self.device.at_points(increment)
+
+    def _gap(self, stage: Stage, at: Touch, increment: Array | None) -> Array:
+        return (self._moved(stage, at, increment) * at.normal).sum(axis=1)
+
+    def _pressing(self, at: Touch, gap: Array) -> Array:
+        """Force on every point [N], (P, 3)."""
+        return (self.factor * (at.depth + at.slope * gap))[:, None] * at.normal
+
+    def _by_sharpness(self, at: Touch, gap: Array) -> Array:
+        """Derivative of s + σ gap by the sharpness a, (P,)."""
+        bend = at.distance * at.slope * (1 - at.slope) * gap
+        return -(at.depth + at.slope * at.distance) / self.sharpness - bend
+
+    def push(
+        self, stage: Stage, at: Touch, increment: Array, changes: Columns, directions: Directions, out: Array
+    ) -> None:
+        if float(at.slope.max()) < _UNTOUCHED:
+            return
+        d, scheme, time_s = self.device, stage.scheme, stage.state.time_s
+        moved, gap = self._moved(stage, at, increment), self._gap(stage, at, increment)
+        bend = self.sharpness * at.slope * (1 - at.slope) * gap
+        dx = changes.u + scheme.c_k * changes.guess if at.implicit else changes.u
+        along = self._columns_along(dx, at.normal) + self.obstacle.distance_push(at.x, time_s, directions)
+        ahead = scheme.c_k * self._columns_along(changes.guess, at.normal)
+        turned = self.obstacle.gradient_push(at.x, time_s, directions)
+        d_gap = ahead if at.implicit else -ahead
+        if turned is not None:
+            d_gap = d_gap + moved @ turned
+        value = at.depth + at.slope * gap
+        change = -(at.slope + bend)[:, None] * along + at.slope[:, None] * d_gap
+        if directions.any("contact_stiffness_pa_per_m"):
+            relative = directions.column("contact_stiffness_pa_per_m") / self.values.contact_stiffness_pa_per_m
+            change = change + value[:, None] * directions.on_device(relative)
+        if directions.any("contact_sharpness_per_m"):
+            sharper = directions.on_device(directions.column("contact_sharpness_per_m"))
+            change = change + self._by_sharpness(at, gap)[:, None] * sharper
+        out += d.spread(self.factor[:, None] * change)[:, None, :] * at.normal[:, None]
+        if turned is not None:
+            out += d.spread((self.factor * value)[:, None])[:, :, None] * turned
+
+    def _columns_along(self, nodal: Array, normal: Array) -> Array:
+        """The part along the normal of nodal changes (N, 3, width) at the points, (P, width)."""
+        height = self.device.xp.ascontiguousarray((nodal * normal[:, None]).sum(axis=1))
+        return self.device.columns_at_points(height)
+
+    def pull(self, stage: Stage, at: Touch, increment: Array, lmbda: Array, out: Pulled) -> None:
+        if float(at.slope.max()) < _UNTOUCHED:
+            return
+        d, scheme = self.device, stage.scheme
+        moved, gap = self._moved(stage, at, increment), self._gap(stage, at, increment)
+        pulled = d.at_points(lmbda)
+        along = self.factor * (pulled * at.normal).sum(axis=1)
+        bend = self.sharpness * at.slope * (1 - at.slope) * gap
+        value = at.depth + at.slope * gap
+        distance_bar, gap_bar = -(at.slope + bend) * along, at.slope * along
+        normal_bar = (self.factor * value)[:, None] * pulled + gap_bar[:, None] * moved
+        self.obstacle.pull(at.x, stage.state.time_s, distance_bar, normal_bar, out.gradient)
+        out.gradient.contact_stiffness_pa_per_m += float((along * value).sum()) / self.values.contact_stiffness_pa_per_m
+        out.gradient.contact_sharpness_per_m += float((along * self._by_sharpness(at, gap)).sum())
+        x_bar = d.spread(distance_bar[:, None]) * at.normal
+        m_bar = scheme.c_k * d.spread(gap_bar[:, None]) * at.normal
+        out.u += x_bar
+        out.guess += scheme.c_k * x_bar + m_bar if at.implicit else -m_bar
+
+    def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
+        distance = self.device.host(self.touch(state.u, state.time_s)[1])
+        return {"contact_j": float(self.device.host(self.factor) @ softplus_integral(self.sharpness, distance))}
+
+    def force_n(self, state: State) -> np.ndarray:
+        x, _, depth, _ = self.touch(state.u, state.time_s)
+        normal = self.obstacle.gradient(x, state.time_s)
+        return self.device.host(((self.factor * depth)[:, None] * normal).sum(axis=0))
+
+    def resists(self) -> np.ndarray | None:
+        normal = self.device.host(self.obstacle.gradient(self.rest_points, 0.0))
+        return normal[None, :] if normal.ndim == 1 else None
+
+    def unsound(self, stage: Stage, at: Touch, after: State, blocks: Array) -> bool:
+        """Whether extrapolated contact is stiffer than the system it pushes, at a point or for the body as a whole."""
+        if at.implicit:
+            return False
+        foreseen = at.distance + (at.ahead * at.normal).sum(axis=1)
+        d, stiff = self.device, self.factor * softplus_and_slope(self.device.xp, self.sharpness, foreseen)[1]
+        centre = blocks[d.slot[:, 13]]
+        diagonal = (centre[:, 0] + centre[:, 4] + centre[:, 8]) / 3
+        give = (d.point_weight**2 / diagonal[d.point_nodes]).sum(axis=1)
+        inertia = stage.scheme.c_m * self.values.density_kg_m3 * float(d.volume.sum())
+        return bool((stiff * give).max() > 1.0) or float(stiff.sum()) > inertia
+
+
+def softplus_and_slope(xp: Any, sharpness: float, distance: Array) -> tuple[Array, Array]:
+    """log(1 + exp(-a δ))/a [m] and σ = 1/(1 + exp(a δ)), both safe for any a δ."""
+    t = sharpness * distance
+    e = xp.exp(-abs(t))
+    depth = (xp.log1p(e) - xp.minimum(t, 0.0)) / sharpness
+    return depth, xp.where(t >= 0.0, e, 1.0) / (1.0 + e)
+
+
+def softplus_integral(sharpness_per_m: float, distance_m: np.ndarray) -> np.ndarray:
+    """∫ from δ to ∞ of log(1 + exp(-a t))/a dt = -Li₂(-exp(-a δ))/a² [m²], without overflow."""
+    t = -sharpness_per_m * np.asarray(distance_m)
+    small = np.exp(-np.abs(t))
+    dilogarithm = -spence(1.0 + small)  # -Li₂(-e^-|t|)
+    deep = np.pi**2 / 6 + 0.5 * t**2 - dilogarithm
+    return np.where(t > 0, deep, dilogarithm) / sharpness_per_m**2

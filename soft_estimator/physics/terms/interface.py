@@ -1,0 +1,252 @@
+"""What a physical term gives to a step, to its tangent and to its adjoint.
+
+A step solves A Δu = r on the free nodes, with the coefficients of `integrator`:
+
+    A = c_m M + c_d D + c_k K        r = M (p_v v + p_a a) + D (q_v v + q_a a) + f - f_int(u)
+
+Every term adds its share of A (`add_blocks`) and of r (`add_force`). What a term makes linear it makes linear at a
+guess of Δu: the last motion carried on, or, in steps of several Newton rounds, the last round's Δu. With g = r - A Δu,
+the tangent adds the change of g at fixed Δu (`push`) and the adjoint the derivatives of λᵀg (`pull`), both by the state
+before the step, by the guess and by the parameters. So a law is written once for each of these, in one file, and step,
+tangent, adjoint and guard hold no law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.physics.device_body import DeviceBody
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.integrator import Integrator
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.state import State
+
+At = TypeVar("At")
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A step that is being taken: where it starts, by which scheme, and where its terms are made linear.
+
+    Attributes:
+        device: the body. scheme: coefficients. state: before the step. guess: of Δu [m], (N, 3).
+        all_implicit: nothing may be extrapolated in time (the backward-Euler fallback).
+    """
+
+    device: DeviceBody
+    scheme: Integrator
+    state: State
+    guess: Array
+    all_implicit: bool = False
+
+    @cached_property
+    def turned_at(self) -> Array:
+        """Displacement at which the cells' rotations are taken."""
+        return self.state.u + self.scheme.predictor * self.guess
+
+    @cached_property
+    def rotations(self) -> Array:
+        """Of the cells, (C, 9), shared by all terms that turn with them."""
+        return self.device.rotations(self.turned_at)
+
+    @cached_property
+    def predicted(self) -> Array:
+        """Displacement at which the force balance of the step is expected to hold."""
+        return self.state.u + self.scheme.c_k * self.guess
+
+    @cached_property
+    def known_velocity(self) -> Array | None:
+        """The part q_v v + q_a a of the damped velocity that is known before the solve; None where there is none."""
+        return self.scheme.known_velocity(self.state.v, self.state.a)
+
+    @property
+    def balance_time_s(self) -> float:
+        """When the force balance of the step holds."""
+        return self.state.time_s + self.scheme.c_k * self.scheme.step_s
+
+
+class Assembly:
+    """A step's matrix in the making: blocks of the body's pattern, and what is still to be added to their diagonal.
+
+    Attributes:
+        diagonal: [N/m], (N,), times the unit matrix. blocks: (B, 9), None before the first loop wrote them.
+    """
+
+    def __init__(self, device: DeviceBody) -> None:
+        self.device = device
+        self.diagonal = device.xp.zeros(device.nodes, device.dtype)
+        self.blocks: Array | None = None
+
+    def take_diagonal(self) -> Array:
+        """The diagonal so far, for a loop that writes it along with its blocks."""
+        taken, self.diagonal = self.diagonal, self.device.xp.zeros(self.device.nodes, self.device.dtype)
+        return taken
+
+    def writable(self) -> Array:
+        """The blocks, zero before the first term."""
+        if self.blocks is None:
+            self.blocks = self.device.xp.zeros((len(self.device.column), 9), self.device.dtype)
+        return self.blocks
+
+    def add_blocks(self, slots: np.ndarray, values: np.ndarray) -> None:
+        """Blocks (S, 9) of the host at places (S,) of the pattern."""
+        d = self.device
+        d.backend.add_blocks(d.backend.to_device(slots), d.up(values), self.writable())
+
+    def finished(self) -> Array:
+        """The blocks with everything in them."""
+        blocks, d = self.writable(), self.device
+        if bool((self.diagonal != 0).any()):
+            rest = self.diagonal[:, None] * d.backend.to_device(np.eye(3).ravel(), d.dtype)
+            d.backend.add_blocks(d.xp.ascontiguousarray(d.slot[:, 13]), d.xp.ascontiguousarray(rest), blocks)
+        return blocks
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Changes along several directions before a step, each (N, 3, width).
+
+    Attributes:
+        u, v, a: of the state. guess: of the guess of Δu. known: of the known velocity, None where there is none.
+    """
+
+    u: Array
+    v: Array
+    a: Array
+    guess: Array
+    known: Array | None
+
+
+class Directions:
+    """Directions of the parameters, side by side in columns as wide as the backend's loops take.
+
+    Attributes:
+        list: the directions. width: columns, filled up with zeros.
+        start_m: change of the initial displacement along each, (N, 3) [m], on the host.
+    """
+
+    def __init__(
+        self, directions: Sequence[ParameterGradient], backend: Backend, start_m: Sequence[np.ndarray] = ()
+    ) -> None:
+        self.list, self.backend, self.start_m = list(directions), backend, start_m
+        self.width = padded(len(self.list), backend)
+        self._columns: dict[str, np.ndarray] = {}
+
+    def column(self, name: str) -> np.ndarray:
+        """The directions' changes of a parameter, (..., width), on the host."""
+        if name not in self._columns:
+            values = np.array([getattr(d, name) for d in self.list], dtype=np.float64)
+            out = np.zeros((self.width, *values.shape[1:]))
+            out[: len(self.list)] = values
+            self._columns[name] = np.moveaxis(out, 0, -1)
+        return self._columns[name]
+
+    def any(self, name: str) -> bool:
+        """Whether some direction changes the parameter."""
+        return bool(self.column(name).any())
+
+    def on_device(self, values: np.ndarray, dtype: npt.DTypeLike | None = None) -> Array:
+        return self.backend.to_device(values, dtype)
+
+
+def padded(count: int, backend: Backend) -> int:
+    """The width in which so many columns are handed over."""
+    return -(-count // backend.column_multiple) * backend.column_multiple
+
+
+@dataclass
+class Pulled:
+    """Derivatives of λᵀg, to which every term adds its share.
+
+    Attributes:
+        u, v, a: by the state before the step, (N, 3). guess: by the guess of Δu. known: by the known velocity.
+        rotations: by the cells' rotations, (C, 9). start: by the initial displacement, (N, 3), on the host.
+        gradient: by the parameters.
+    """
+
+    u: Array
+    v: Array
+    a: Array
+    guess: Array
+    known: Array
+    rotations: Array
+    start: np.ndarray
+    gradient: ParameterGradient
+
+
+class Term(Generic[At]):
+    """One physical effect of a body, with parameters, on a backend; what it does not have it leaves out.
+
+    Attributes:
+        parameters: names of the registered parameters that change it.
+    """
+
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> None:
+        """device: the body's arrays. values: of the parameters. start: initial displacement (N, 3) [m]."""
+        self.device, self.values, self.start = device, values, start
+
+    def prepare(self, stage: Stage) -> At:
+        """What the step is made linear at; handed to the calls below."""
+        return None  # type: ignore[return-value]
+
+    def add_blocks(self, stage: Stage, at: At, assembly: Assembly) -> None:
+        """Add the share of A."""
+
+    def add_force(self, stage: Stage, at: At, rhs: Array) -> None:
+        """Add the share of r [N], (N, 3)."""
+
+    def push(
+        self, stage: Stage, at: At, increment: Array, changes: Columns, directions: Directions, out: Array
+    ) -> None:
+        """Add the change of g = r - A Δu at fixed Δu to out, (N, 3, width)."""
+
+    def pull(self, stage: Stage, at: At, increment: Array, lmbda: Array, out: Pulled) -> None:
+        """Add the derivatives of λᵀ(r - A Δu) to out."""
+
+    def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
+        """Energy [J] the term holds at a state, by the entry of `energy.Balance` it belongs to."""
+        return {}
+
+    def force_n(self, state: State) -> np.ndarray:
+        """Total contact force on the body [N], (3,); zero for everything else."""
+        return np.zeros(3)
+
+    def work_j(self, before: State, after: State) -> float:
+        """Work [J] that what the term moves by itself (a driven support) puts into the body within a step."""
+        return 0.0
+
+    def resists(self) -> np.ndarray | None:
+        """Directions (k, 3) in which it exchanges momentum with the world by stored energy; None for all of them."""
+        return None
+
+    def unsound(self, stage: Stage, at: At, after: State, blocks: Array) -> bool:
+        """Whether the step left what the term was made linear for."""
+        return False
+
+
+class Law(Protocol):
+    """A term's fixed part: what a model holds and what is bound to a body with `bind`.
+
+    Attributes:
+        fused: name under which a backend's whole steps know it, "" where none does.
+    """
+
+    @property
+    def fused(self) -> str: ...
+
+    def defaults(self) -> Mapping[str, Any]:
+        """Values of the parameters it owns, where a simulation does not give them."""
+        ...
+
+    def bind(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> Term[Any]:
+        """The term of a body."""
+        ...
