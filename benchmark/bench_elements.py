@@ -1,11 +1,12 @@
 """Elements on a grid: how far off they are, beside what was asked and beside body-fitted meshes.
 
-python benchmark/bench_elements.py [--only figures,settings,freedoms] [--plot docs/images/elements.png] [--json FILE]
+python benchmark/bench_elements.py [--only figures,settings,cost,freedoms] [--plot FILE] [--json FILE]
 
 `figures` prints the errors of three element laws (`cell_elements.py`) on beams along and across the grid, a free
-sphere, Cook's membrane and a patch test. `settings` varies what a cut body is made with. `freedoms` compares accuracy
-per degree of freedom with body-fitted linear and quadratic tetrahedra and hexahedra of scikit-fem
-(`pip install -e '.[bench]'`) for a clamped beam, a free sphere and a free torus.
+sphere, Cook's membrane and a patch test. `settings` varies what a cut body is made with. `cost` counts iterations of
+conjugate gradients (`element_cost.py`). `freedoms` compares accuracy per degree of freedom with body-fitted linear and
+quadratic tetrahedra and hexahedra of scikit-fem (`pip install -e '.[bench]'`) for a clamped beam, a free sphere and a
+free torus.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from element_cost import iterations
 from element_figures import Settings, beam, membrane, patch, sphere
 
 TODAY = Settings("full", consistent=0.0)
@@ -94,7 +96,7 @@ def freedoms(plot: Path | None) -> list[dict]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="figures,settings,freedoms")
+    parser.add_argument("--only", default="figures,settings,cost,freedoms")
     parser.add_argument("--laws", default="before,half,chosen,incompatible", help="words of the elements' names")
     parser.add_argument("--plot", type=Path, help="where to draw accuracy over degrees of freedom")
     parser.add_argument("--json", type=Path)
@@ -108,6 +110,9 @@ def main() -> int:
     if "settings" in parts:
         print("settings: sphere (torsional, spheroidal), turned beam (tip, f1 f2 f3 torsion), membrane [%]")
         results["settings"] = vary()
+    if "cost" in parts:
+        print("iterations of conjugate gradients for a step's system, relative residual 1e-6")
+        results["cost"] = iterations(TODAY, CHOSEN)
     if "freedoms" in parts:
         results["freedoms"] = freedoms(args.plot)
     if args.json:

@@ -149,6 +149,7 @@ def draw(rows: list[dict], path: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     bodies = ("beam", "sphere", "torus")
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
@@ -159,7 +160,8 @@ def draw(rows: list[dict], path: Path) -> None:
             if mine:
                 style = "-" if "cut" in name else "--"
                 panel.loglog(*np.array(mine).T, style, marker="o", color=f"C{k}", label=name)
-        panel.set(title=body, xlabel="degrees of freedom")
+        panel.set(title=body, xlabel="degrees of freedom", xlim=(300, 1e4))
+        panel.xaxis.set_minor_formatter(NullFormatter())
         panel.grid(True, which="both", alpha=0.2)
     axes[0].set_ylabel("mean error of the lowest frequencies [%]")
     handles = {label: h for panel in axes for h, label in zip(*panel.get_legend_handles_labels(), strict=True)}

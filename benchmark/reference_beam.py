@@ -58,10 +58,16 @@ class Beam:
 
 
 @lru_cache(maxsize=4)
-def clamped_beam(young_pa: float, poissons_ratio: float, cells: tuple[int, int, int] = (24, 3, 4)) -> Beam:
-    """The beam with `cells` quadratic hexahedra along x, y and z."""
-    sizes = (LENGTH, THICKNESS, WIDTH)
-    axes = [np.linspace(-s / 2, s / 2, n + 1) for s, n in zip(sizes, cells, strict=True)]
+def clamped_beam(young_pa: float, poissons_ratio: float, cells: tuple[int, int, int] = (20, 6, 6)) -> Beam:
+    """The beam with `cells` quadratic hexahedra along x, y and z, finer towards the clamp and the sides.
+
+    Near ν = ½ what happens at the clamp's edges decides: with even sizes f1 at ν = .49 comes out 1 % too high.
+    """
+    even = [np.linspace(-1.0, 1.0, n + 1) for n in cells]
+    axes = [LENGTH * ((0.5 + 0.5 * even[0]) ** 1.8 - 0.5)]
+    axes += [
+        0.5 * w * np.sign(t) * (1 - (1 - np.abs(t)) ** 1.4) for w, t in zip((THICKNESS, WIDTH), even[1:], strict=True)
+    ]
     mesh, element = fem.MeshHex.init_tensor(*axes), fem.ElementVector(fem.ElementHex2())
     basis = fem.Basis(mesh, element, intorder=4)
     k = fem.asm(linear_elasticity(*lame(young_pa, poissons_ratio)), basis).tocsc()
