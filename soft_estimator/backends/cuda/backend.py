@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.cuda import linear, loops, points
 from soft_estimator.backends.cuda.guard import CudaGuard
 from soft_estimator.backends.cuda.stepper import CudaStepper
 from soft_estimator.backends.cuda.tangent import CudaTangent
+from soft_estimator.backends.interface import Array
 
 
 class CudaBackend:
@@ -50,11 +50,11 @@ class CudaBackend:
     surface_distances = staticmethod(points.surface_distances)
 
     @staticmethod
-    def to_device(array: Any, dtype: Any = None) -> cupy.ndarray:
+    def to_device(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> cupy.ndarray:
         return cupy.ascontiguousarray(cupy.asarray(array), dtype=dtype)
 
     @staticmethod
-    def to_host(array: Any) -> np.ndarray:
+    def to_host(array: Array) -> np.ndarray:
         return cupy.asnumpy(array)
 
     @staticmethod

@@ -8,11 +8,13 @@ from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.cuda.arrays import near_power_of_two, typed
 from soft_estimator.backends.cuda.cell_layout import ROW, lay_out_cells, mode_weights
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BREAKDOWN, Plan
+from soft_estimator.backends.interface import Array
 
 MOST_SYSTEMS = 32  # of a launch, as in conjugate_gradient_cells.cu
 _WIDTHS = (8, 16, 32)  # numbers of lanes that kernels are compiled for
@@ -32,7 +34,7 @@ def _fixed_bytes(size: int) -> int:
     return _SCRATCH_BYTES + _SYSTEMS_BYTES + (3 * 8 + _REQUESTED * size) * THREADS
 
 
-def device_can_solve(real: Any) -> bool:
+def device_can_solve(real: npt.DTypeLike) -> bool:
     """Whether the device's blocks have the shared memory that `CellSolver` needs."""
     return _fixed_bytes(np.dtype(real).itemsize) <= cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
 
@@ -50,11 +52,11 @@ class CellSolver:
 
     def __init__(
         self,
-        scheme: Any,
+        scheme: Array,
         arrays: Mapping[str, Any],
         moments: np.ndarray,
         systems: int,
-        real: Any,
+        real: npt.DTypeLike,
         contact: float,
     ) -> None:
         self.scheme, self.real, self.contact = scheme, np.dtype(real), contact
@@ -76,7 +78,7 @@ class CellSolver:
         self.tag = 0
 
     @cached_property
-    def kernel(self) -> Any:
+    def kernel(self) -> cupy.RawKernel:
         name, *options = self._module
         out = kernel(name, name, *options)
         allow_shared_bytes(out, self.plan.shared_bytes)
@@ -133,15 +135,15 @@ class CellSolver:
 
     def solve(
         self,
-        materials: Any,
-        rotation: Any,
-        inverse: Any,
-        b: Any,
-        x: Any,
-        touch: Any,
+        materials: Array,
+        rotation: Array,
+        inverse: Array,
+        b: Array,
+        x: Array,
+        touch: Array,
         tolerance: float,
         limit: int,
-        report: Any,
+        report: Array,
     ) -> None:
         """Solve from the guesses in x, which is overwritten.
 
@@ -167,14 +169,16 @@ class CellSolver:
             sizes = map(np.int32, (3 * self.nodes, self.width, given))
             self._tiles("from_lanes", 3 * self.nodes, *sizes, order, self.x, x)
 
-    def _iterate(self, materials: Any, order: Any, given: int, tolerance: float, limit: int, report: Any) -> None:
+    def _iterate(self, materials: Array, order: Array, given: int, tolerance: float, limit: int, report: Array) -> None:
         """On what is in the lanes."""
         sizes = map(np.int32, (materials.shape[1], self.nodes, self.cells, given, self.plan.room))
         batch = (self.scheme, materials, *sizes, order, *self._arrays, *self.words)
         stop = (np.float64(tolerance), np.int32(limit), np.uint32(self._next_tag(limit)))
         self.kernel((self.team,), (self.plan.threads,), (*batch, *stop, report), shared_mem=self.plan.shared_bytes)
 
-    def _solve_in_single(self, materials: Any, order: Any, given: int, tolerance: float, limit: int) -> Any:
+    def _solve_in_single(
+        self, materials: Array, order: Array, given: int, tolerance: float, limit: int
+    ) -> cupy.ndarray | None:
         """Replace the guesses in the lanes by solutions in single precision; their report, (systems, 3)."""
         single = self.single
         if single is None:
@@ -190,13 +194,13 @@ class CellSolver:
         self.x[...] = cupy.where(taken, single.x * size, self.x)
         return report
 
-    def _to_lanes(self, order: Any, source: Any, target: Any, triangle: bool = False) -> None:
+    def _to_lanes(self, order: Array, source: Array, target: Array, triangle: bool = False) -> None:
         """Lay out (systems, numbers) with the systems beside each other, in the order of the lanes."""
         count, length = target.size // self.width, np.int64(source.size // self.systems)
         numbers = (np.int32(count), length, np.int32(self.width), np.int32(triangle))
         self._tiles("to_lanes", count, *numbers, order, source, target)
 
-    def _tiles(self, function: str, count: int, *arguments: Any) -> None:
+    def _tiles(self, function: str, count: int, *arguments: object) -> None:
         kernel("lanes", function, self.real.name)(((count + 31) // 32,), (_TILE_THREADS,), arguments)
 
     def _next_tag(self, limit: int) -> int:

@@ -12,9 +12,11 @@ from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
+from soft_estimator.backends.interface import Array
 from soft_estimator.backends.layout import MATERIAL, place, size
 
 # Stiffness over inertia of a cell, from which on fewer iterations make up for their price, twice that of plain ones.
@@ -49,7 +51,7 @@ class CudaCoarse:
         body: row_start, column, slot (N, 27) and free of the body's nodes, on the device. real: of the matrices.
     """
 
-    def __init__(self, grid: Mapping[str, Any], body: Mapping[str, Any], real: Any) -> None:
+    def __init__(self, grid: Mapping[str, Any], body: Mapping[str, Any], real: npt.DTypeLike) -> None:
         self.body, self.real = {k: body[k] for k in ("row_start", "column", "slot", "free")}, np.dtype(real)
         self.nodes, self.count = len(grid["place"]), len(grid["node"])
         self.rows = 3 * self.count
@@ -81,13 +83,13 @@ class CudaCoarse:
         reached[:, 0], reached[:, 1], reached[:, 2] = row, bits @ (1 << np.arange(6)), weight.view(np.int32)
         return np.searchsorted(node, np.arange(self.count + 1)).astype(np.int32), reached
 
-    def keep_fresh(self, blocks: Any) -> None:
+    def keep_fresh(self, blocks: Array) -> None:
         """Before a solve with these blocks (B, 9): `refresh` if the last one was too long ago."""
         if self.age % LASTS == 0:
             self.refresh(blocks)
         self.age += 1
 
-    def refresh(self, blocks: Any) -> None:
+    def refresh(self, blocks: Array) -> None:
         """A_c⁻¹ of the matrix with these blocks (B, 9); does not wait."""
         body = self.body
         rows = (self._grid, body["slot"], body["column"], body["free"], blocks, self._blocks_around, self._matrix[0])
@@ -177,7 +179,7 @@ class CoarseSolver:
         self.tag = 0
 
     @cached_property
-    def kernel(self) -> Any:
+    def kernel(self) -> cupy.RawKernel:
         out = kernel(_RESIDENT, f"{_RESIDENT}_coarse", self.plain.real.name, "LEVELS=2")
         allow_shared_bytes(out, self.shared_bytes)
         return out
@@ -187,7 +189,9 @@ class CoarseSolver:
         self.coarse.age = 0
         self.used = self.room > 0 and stiffness_ratio(self._scheme, self._spacing_m, material) >= WORTH_IT
 
-    def solve(self, blocks: Any, inverse: Any, b: Any, x: Any, tolerance: float, limit: int, report: Any) -> Any:
+    def solve(
+        self, blocks: Array, inverse: Array, b: Array, x: Array, tolerance: float, limit: int, report: Array
+    ) -> cupy.ndarray:
         """As `BatchSolver.solve`."""
         if not self.used:
             return self.plain.solve(blocks, inverse, b, x, tolerance, limit, report)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.cuda.coarse import CudaCoarse
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel
+from soft_estimator.backends.interface import Array
 
 _COLUMNS = "conjugate_gradient_columns"
 MOST_COLUMNS = 32  # of a launch, as in conjugate_gradient_columns.cu
@@ -18,7 +18,7 @@ _MOST_THREADS = 512
 _FEWEST_ROWS = 16
 
 
-def column_modules(real: Any) -> list[tuple[str, ...]]:
+def column_modules(real: npt.DTypeLike) -> list[tuple[str, ...]]:
     """The kernels without a coarse level and with one, as `compile_ahead` takes them."""
     return [(_COLUMNS, np.dtype(real).name, f"LEVELS={levels}") for levels in (2, 1)]
 
@@ -30,7 +30,7 @@ class ColumnSolver:
         row_start, column: the pattern. free: (N,), 0 for held nodes. columns: right-hand sides. real: precision.
     """
 
-    def __init__(self, row_start: Any, column: Any, free: Any, columns: int, real: Any) -> None:
+    def __init__(self, row_start: Array, column: Array, free: Array, columns: int, real: npt.DTypeLike) -> None:
         self.row_start, self.column, self.free = row_start, column, free
         self.nodes, self.real = len(free), np.dtype(real)
         attributes = cupy.cuda.Device().attributes
@@ -50,16 +50,16 @@ class ColumnSolver:
         room = min(27 * share, (attributes["MaxSharedMemoryPerBlockOptin"] - fixed - 16) // a_block)
         self.room = room // 4 * 4  # keeps the columns behind the blocks aligned
         self.shared_bytes = int(fixed + self.room * a_block)
-        self._kernels: dict[bool, Any] = {}  # without the second level and with it
+        self._kernels: dict[bool, cupy.RawKernel] = {}  # without the second level and with it
         compile_ahead(*column_modules(self.real))
         wide = _GROUP * self.groups
         self.work = cupy.empty((7, self.nodes, 3, wide), self.real)
         self.places = cupy.zeros((2, 3, self.team, 2))
         self.sums = cupy.zeros((3 * wide * (self.team + 1), 2))
         self.tag = 0
-        self._coarse_work: Any = None
+        self._coarse_work: cupy.ndarray | None = None
 
-    def _kernel(self, coarse: bool) -> Any:
+    def _kernel(self, coarse: bool) -> cupy.RawKernel:
         if coarse not in self._kernels:
             name, levels = (f"{_COLUMNS}_coarse", "LEVELS=2") if coarse else (_COLUMNS, "LEVELS=1")
             self._kernels[coarse] = kernel(_COLUMNS, name, self.real.name, levels)
@@ -68,13 +68,13 @@ class ColumnSolver:
 
     def solve(
         self,
-        blocks: Any,
-        inverse: Any,
-        b: Any,
-        x: Any,
+        blocks: Array,
+        inverse: Array,
+        b: Array,
+        x: Array,
         tolerance: float,
         limit: int,
-        report: Any,
+        report: Array,
         coarse: CudaCoarse | None = None,
     ) -> None:
         """Solve from the guesses in x, which is overwritten.

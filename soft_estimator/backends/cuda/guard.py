@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
 
 from soft_estimator.backends.cuda.kernels import kernel, launch
 from soft_estimator.backends.cuda.stepper import own_stepper
-from soft_estimator.backends.interface import State, Stepper
+from soft_estimator.backends.interface import Array, State, Stepper
 
 SUMS = 11  # of a state, as numbered in guard.cu
 
@@ -25,22 +23,24 @@ class CudaGuard:
     [N/m], the largest ratio of that to what holds against it at a point, and momentum (3) [N s].
     """
 
-    def __init__(self, stepper: Stepper, fill: Any) -> None:
+    def __init__(self, stepper: Stepper, fill: Array) -> None:
         self.stepper = stepper = own_stepper(stepper)
         self.fill = cupy.ascontiguousarray(cupy.asarray(fill), np.float64)
         b = stepper.systems
         self.of_cells, self.of_nodes = cupy.empty((b, 2, stepper.cells)), cupy.empty((b, 6, stepper.nodes))
         self.of_points = cupy.empty((b, 3, stepper.points)) if stepper.has_contact else None
 
-    def state(self, u: Any, v: Any, out: Any) -> None:
+    def state(self, u: Array, v: Array, out: Array) -> None:
         """Energies of a state, u and v (systems, N, 3), into out (systems, 11)."""
         self._sum((None, None, None), u, v, None, out)
 
-    def step(self, before: State, after: State, paths: Any, out: Any) -> None:
+    def step(self, before: State, after: State, paths: Array, out: Array) -> None:
         """The sums of the step that the stepper has just made, into out (systems, 11)."""
         self._sum(before, after[0], after[1], paths, out)
 
-    def _sum(self, before: tuple, u: Any, v: Any, paths: Any, out: Any) -> None:
+    def _sum(
+        self, before: State | tuple[None, None, None], u: Array, v: Array, paths: Array | None, out: Array
+    ) -> None:
         s = self.stepper
         common, grid = s.common(), (s.systems,)
         cells = (self.fill, before[0], u, s.rotation, self.of_cells)

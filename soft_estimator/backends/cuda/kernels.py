@@ -6,10 +6,10 @@ import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.layout import kernel_text
 
@@ -51,7 +51,7 @@ def options(real: str) -> tuple[str, ...]:
 
 
 @cache
-def kernel(name: str, function: str, real: str, *defines: str) -> Any:
+def kernel(name: str, function: str, real: str, *defines: str) -> cupy.RawKernel:
     """A kernel of `name`.cu for float32 or float64, compiled or taken from CuPy's cache; defines: such as "SIZE=3"."""
     ahead = _started.get((name, real, *defines))
     if ahead is not None:
@@ -93,7 +93,9 @@ def _module(name: str, real: str, *defines: str) -> cupy.RawModule:
     )
 
 
-def launch(name: str, function: str, real: Any, threads: int, *arguments: Any, grid: tuple[int, ...] = ()) -> None:
+def launch(
+    name: str, function: str, real: npt.DTypeLike, threads: int, *arguments: object, grid: tuple[int, ...] = ()
+) -> None:
     """Run a kernel with at least so many threads along x; grid: the further dimensions."""
     if threads <= 0:
         return
@@ -101,13 +103,13 @@ def launch(name: str, function: str, real: Any, threads: int, *arguments: Any, g
     kernel(name, function, np.dtype(real).name)((blocks, *grid), (_THREADS,), tuple(map(_argument, arguments)))
 
 
-def allow_shared_bytes(function: Any, count: int) -> None:
+def allow_shared_bytes(function: cupy.RawKernel, count: int) -> None:
     """Let a kernel take so much shared memory for a block; never less than another of its users asked for."""
     if count > function.max_dynamic_shared_size_bytes:
         function.max_dynamic_shared_size_bytes = count
 
 
-def _argument(value: Any) -> Any:
+def _argument(value: object) -> object:
     """As the kernels declare it: int as 32 bits, float as double, None as a null pointer, arrays as they are."""
     if value is None:
         return np.uint64(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import cupy
 import numpy as np
@@ -197,7 +196,7 @@ class BatchSolver:
         self.tag = 0
 
     @cached_property
-    def kernel(self) -> Any:
+    def kernel(self) -> cupy.RawKernel:
         name, *options = self._module
         out = kernel(name, name, *options)
         allow_shared_bytes(out, self.plan.shared_bytes)

@@ -11,13 +11,14 @@ from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from soft_estimator.backends.cuda.cell_layout import cell_moments, few_blocks
 from soft_estimator.backends.cuda.cells import CellSolver, device_can_solve
 from soft_estimator.backends.cuda.coarse import CoarseSolver, coarse_modules, solver_with_coarse_level
 from soft_estimator.backends.cuda.kernels import compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
-from soft_estimator.backends.interface import State, Stepper
+from soft_estimator.backends.interface import Array, State, Stepper
 from soft_estimator.backends.layout import ADJOINT_SUMS, MATERIAL, place, size
 
 # Systems from which on the cells' products are faster than the assembled matrices'. A gradient of four on a torus of
@@ -67,8 +68,8 @@ class CudaStepper:
         scheme: Sequence[float],
         contact: Sequence[float],
         materials: np.ndarray,
-        start: Any,
-        real: Any,
+        start: Array,
+        real: npt.DTypeLike,
         tolerance: float,
         limit: int,
     ) -> None:
@@ -81,7 +82,7 @@ class CudaStepper:
         self.nodes, self.cells = len(self._arrays["free"]), len(self._arrays["cell_region"])
         many = self.systems >= FEWEST_WITHOUT_MATRIX and device_can_solve(self.real)
         self._moments = cell_moments(cupy.asnumpy(body["table"])) if many else None
-        self._kept: Any = None  # 27 · node + offset of the blocks that are kept, where not all are
+        self._kept: cupy.ndarray | None = None  # 27 · node + offset of the blocks that are kept, where not all are
         if self._moments is not None:
             self._keep_few_blocks()
         self.row_blocks, self.points = len(self._arrays["column"]), len(self._arrays["point_area"])
@@ -109,8 +110,8 @@ class CudaStepper:
         self.blocks, self.inverse = cupy.empty((b, self.row_blocks, 9), real), cupy.empty((b, n, 9), real)
         self.rhs, self.solution = cupy.empty((b, n, 3), real), cupy.empty((b, n, 3), real)
         self.touch = cupy.empty((b, self.points, 2))
-        self.pulled: Any = None  # the adjoint's own arrays, made when first needed
-        self.nothing: Any = None  # derivatives of zero, likewise
+        self.pulled: cupy.ndarray | None = None  # the adjoint's own arrays, made when first needed
+        self.nothing: cupy.ndarray | None = None  # derivatives of zero, likewise
         if self._moments is None:
             solver = (self._arrays["row_start"], self._arrays["column"], self._arrays["free"])
             self.solver = BatchSolver(*solver, b, real)
@@ -141,7 +142,7 @@ class CudaStepper:
         """The body's arrays, by the names in `_BODY`."""
         return self._arrays
 
-    def set_parameters(self, materials: np.ndarray, start: Any) -> None:
+    def set_parameters(self, materials: np.ndarray, start: Array) -> None:
         """Take other materials and starts for the same systems."""
         self.materials.set(np.ascontiguousarray(materials, np.float64))
         self.start[...] = cupy.asarray(start)
@@ -154,10 +155,10 @@ class CudaStepper:
         """What all kernels of a step take first."""
         return self.body, self.scheme, self.materials, self.materials.shape[1]
 
-    def _launch(self, name: str, function: str, threads: int, *arguments: Any, grid: tuple[int, ...] = ()) -> None:
+    def _launch(self, name: str, function: str, threads: int, *arguments: object, grid: tuple[int, ...] = ()) -> None:
         launch(name, function, self.real, threads, *arguments, grid=(*grid, self.systems))
 
-    def forward(self, before: State, after: State, paths: Any, report: Any) -> None:
+    def forward(self, before: State, after: State, paths: Array, report: Array) -> None:
         """One step from `before`, written to `after`.
 
         Args:
@@ -174,7 +175,7 @@ class CudaStepper:
         self._solve(report)
         self._launch("step", "advance", 3 * self.nodes, *common[:2], *before, self.solution, *after)
 
-    def _solve(self, report: Any) -> None:
+    def _solve(self, report: Array) -> None:
         system = (self.inverse, self.rhs, self.solution)
         if self._moments is None:
             self.solver.solve(self.blocks, *system, self.tolerance, self.limit, report)
@@ -185,12 +186,13 @@ class CudaStepper:
     def linearise(self, before: State, bar: State | None = None) -> None:
         """Rotations, blocks and preconditioner of the step from `before`; the adjoint's right-hand side for `bar`."""
         common = self.common()
-        if bar is None and self.nothing is None:
-            self.nothing = cupy.zeros((self.systems, self.nodes, 3), self.real)
+        if bar is None:
+            if self.nothing is None:
+                self.nothing = cupy.zeros((self.systems, self.nodes, 3), self.real)
+            bar = (self.nothing, self.nothing, self.nothing)
         self._launch("step", "turn_cells", 8 * self.cells, *common, *before, self.rotation, None)
         self._assemble()
         system = (self.blocks, self.inverse, self.rhs, self.solution)
-        bar = bar or (self.nothing,) * 3
         self._touch(before)
         self._launch("step_adjoint", "prepare_step_adjoint", self.nodes, *common, *before, *bar, self.touch, *system)
 
@@ -212,7 +214,7 @@ class CudaStepper:
             self.touch_bar = cupy.empty((b, self.points, 7))  # TOUCH_BARS of step_adjoint.cu
         self.sums, self.lame_sums = cupy.zeros((b, size(ADJOINT_SUMS), n)), cupy.zeros((b, 2, c))
 
-    def backward(self, before: State, u_after: Any, bar: State, paths: Any, report: Any) -> None:
+    def backward(self, before: State, u_after: Array, bar: State, paths: Array, report: Array) -> None:
         """One step backwards: `bar`, the derivatives by the state after the step, become those by the one before."""
         self.linearise(before, bar)
         common = self.common()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
 
@@ -11,7 +9,7 @@ from soft_estimator.backends.cuda.arrays import near_power_of_two
 from soft_estimator.backends.cuda.columns import ColumnSolver, column_modules
 from soft_estimator.backends.cuda.kernels import compile_ahead, launch
 from soft_estimator.backends.cuda.stepper import own_stepper
-from soft_estimator.backends.interface import State, Stepper
+from soft_estimator.backends.interface import Array, State, Stepper
 
 SINGLE_IS_ENOUGH = 1e-4  # relative tolerance from which on a solve in single precision reaches it
 
@@ -35,15 +33,15 @@ class CudaTangent:
 
     def step(
         self,
-        directions: Any,
-        start: Any,
+        directions: Array,
+        start: Array | None,
         before: State,
-        u_after: Any,
+        u_after: Array,
         changes: State,
         out: State,
-        paths: Any,
+        paths: Array,
         tolerance: float,
-        report: Any,
+        report: Array,
     ) -> None:
         """Changes of the state after a step, written to `out`.
 
@@ -79,7 +77,7 @@ class CudaTangent:
             self._solvers[real.name] = ColumnSolver(row_start, column, free.astype(real), self.columns, real)
         return self._solvers[real.name]
 
-    def _solve(self, solver: ColumnSolver, tolerance: float, report: Any) -> None:
+    def _solve(self, solver: ColumnSolver, tolerance: float, report: Array) -> None:
         s, real = self.stepper, solver.real
         blocks, inverse = (x.astype(real, copy=False) for x in (s.blocks, s.inverse))
         second = s.coarse.coarse if s.coarse is not None and s.coarse.used else None
@@ -93,11 +91,11 @@ class CudaTangent:
         solver.solve(blocks, inverse, rhs, guess, tolerance, s.limit, report, second)
         cupy.multiply(guess, size, out=self.solution)
 
-    def _launch(self, function: str, threads: int, *arguments: Any) -> None:
+    def _launch(self, function: str, threads: int, *arguments: object) -> None:
         launch("step_tangent", function, self.stepper.real, threads, *arguments, grid=(self.columns,))
 
 
-def column_sizes(rhs: Any) -> Any:
+def column_sizes(rhs: Array) -> cupy.ndarray:
     """A power of two near the largest number of each column, (columns, 1, 1); 1 for a column of zeros.
 
     Far from the ground a plane's shift changes forces by 1e-20 N: squares of that vanish in single precision.
