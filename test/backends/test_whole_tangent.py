@@ -19,7 +19,7 @@ NAMES = [
     *(("youngs_modulus_pa", 0), ("youngs_modulus_pa", 1), ("poissons_ratio", None), ("density_kg_m3", None)),
     *(("mass_damping_per_s", None), ("stiffness_damping_s", None), ("gravity_m_s2", 1), ("plane_normal", 0)),
     *(("plane_offset_m", None), ("translation_m", 2), ("rotation_rad", 0), ("velocity_m_s", 1)),
-    ("angular_velocity_rad_s", 2),
+    *(("angular_velocity_rad_s", 2), ("contact_stiffness_pa_per_m", None), ("contact_sharpness_per_m", None)),
 ]
 
 

@@ -44,8 +44,10 @@ def _held(s: System, u: Array, v: Array) -> Array:
     cells.cell_energies(u, np.zeros_like(u), s.rotations(u), *s.cell_arguments(), s.spacing, elastic)
     momentum = s.mass @ v
     kinetic = 0.5 * float(s.mass @ (v**2).sum(axis=1))
-    potential = -float(s.mass @ (s.body["position"] + u) @ s.material.gravity) - float((s.body["load"] * u).sum())
-    touch = float(s.pressure_factor @ softplus_integral(s.sharpness, s.distance(u))) if s.stiffness > 0 else 0.0
+    potential = -float(s.mass @ (s.body["position"] + u) @ s.material.gravity_m_s2) - float((s.body["load"] * u).sum())
+    touch = 0.0
+    if s.has_contact:
+        touch = float(s.pressure_factor @ softplus_integral(s.material.contact_sharpness_per_m, s.distance(u)))
     return np.array([elastic.sum(), 0.0, kinetic, potential, 0.0, touch, 0.0, 0.0, *momentum])
 
 
@@ -63,7 +65,7 @@ def _ground(s: System, lin: Linearised, before: State) -> tuple[float, float]:
     """Stiffness of extrapolated contact [N/m], and the largest of it over what holds against it at a point."""
     if lin.touch is None or s.implicit:
         return 0.0, 0.0
-    stiff = s.pressure_factor * depth_and_slope(s.sharpness, lin.touch.predicted)[1]
+    stiff = s.pressure_factor * depth_and_slope(s.material.contact_sharpness_per_m, lin.touch.predicted)[1]
     diagonal = lin.blocks[s.body["slot"][:, 13]][:, [0, 4, 8]].mean(axis=1)
     give = (s.body["point_weight"] ** 2 / diagonal[s.body["point_nodes"]]).sum(axis=1)
     return float(stiff.sum()), float((stiff * give).max(initial=0.0))

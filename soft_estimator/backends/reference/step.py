@@ -57,34 +57,37 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Material:
-    """A row of materials, or a direction of the parameters; fields in the order of `layout.MATERIAL`."""
+    """A row of `layout.MATERIAL`, or a direction of the parameters in the same order, by name."""
 
     lam: float
     mu: float
-    density: float
-    mass_damping: float
-    stiffness_damping: float
-    gravity: Array
-    normal: Array
-    offset: float
-    contact_stiffness: float
-    contact_sharpness: float
-    young: Array
+    density_kg_m3: float
+    mass_damping_per_s: float
+    stiffness_damping_s: float
+    gravity_m_s2: Array
+    plane_normal: Array
+    plane_offset_m: float
+    contact_stiffness_pa_per_m: float
+    contact_sharpness_per_m: float
+    youngs_modulus_pa: Array
 
     @classmethod
     def of(cls, row: Array) -> Material:
-        parts = [row[place(MATERIAL, name)] for name, _ in MATERIAL]
-        values: list[Any] = [float(part[0]) if len(part) == 1 else part for part in parts]
-        values.append(row[size(MATERIAL) :])
-        return cls(*values)
+        fields: dict[str, Any] = {}
+        for name, count in MATERIAL:
+            part = row[place(MATERIAL, name)]
+            fields[name] = float(part[0]) if count == 1 else part
+        return cls(**fields, youngs_modulus_pa=row[size(MATERIAL) :])
 
 
 @dataclass(frozen=True)
 class Touch:
-    """Contact points of a step: distance at its start and where it is looked ahead to, depth and slope there (P,)."""
+    """Contact points of a step, each (P,): distance at its start and where it is looked ahead to; distance, depth and
+    slope where contact is linearised, which is the latter for implicit contact and the former for explicit."""
 
     start: Array
     predicted: Array
+    distance: Array
     depth: Array
     slope: Array
 
@@ -106,17 +109,16 @@ class Linearised:
 class System:
     """One body with one material.
 
-    Args: body: arrays as a stepper takes them. contact: 1 with contact, 1 for implicit contact.
+    Args: body: arrays as a stepper takes them. contact: 1 with contact, 1 for implicit contact; else 0.
     """
 
     def __init__(
         self, body: Mapping[str, Any], spacing_m: float, scheme: Scheme, contact: Sequence[float], material: Material
     ) -> None:
         self.body, self.spacing, self.scheme, self.material = body, spacing_m, scheme, material
-        self.stiffness, self.sharpness = contact[0] * material.contact_stiffness, material.contact_sharpness
-        self.implicit = bool(contact[1])
-        self.mass = material.density * body["volume"]
-        self.young = material.young[body["cell_region"]]
+        self.has_contact, self.implicit = bool(contact[0]), bool(contact[1])
+        self.mass = material.density_kg_m3 * body["volume"]
+        self.young = material.youngs_modulus_pa[body["cell_region"]]
         self.free = (body["free"] != 0)[:, None]
 
     def cell_arguments(self) -> tuple[Array, Array, Array, Array, float, float]:
@@ -139,14 +141,14 @@ class System:
     def spread(self, value: Array, normal: Array | None = None) -> Array:
         """Point values (P,) along a normal, the plane's if none is given, at the nodes (N, 3)."""
         b, out = self.body, np.zeros((len(self.mass), 3))
-        along = self.material.normal if normal is None else normal
+        along = self.material.plane_normal if normal is None else normal
         contact.spread_along(along, value, b["node_cells"], b["point_start"], b["point_weight"], out)
         return out
 
     @property
     def pressure_factor(self) -> Array:
         """Force per depth of every contact point [N/m]."""
-        return self.stiffness * self.body["point_area"]
+        return self.material.contact_stiffness_pa_per_m * self.body["point_area"]
 
     def rotations(self, u: Array) -> Array:
         out = np.empty((len(self.young), 9))
@@ -160,29 +162,29 @@ class System:
 
     def distance(self, u: Array) -> Array:
         """n·x + d of the contact points (P,) [m]."""
-        return self.at_points(self.body["position"] + u) @ self.material.normal + self.material.offset
+        return self.at_points(self.body["position"] + u) @ self.material.plane_normal + self.material.plane_offset_m
 
     def touch(self, state: State) -> Touch | None:
         """Depth and slope where contact is looked ahead to; of explicit contact, at the start."""
-        if not self.stiffness > 0:
+        if not self.has_contact:
             return None
         u, v, a = state
         start = self.distance(u)
         predicted = self.distance(u + self.scheme.c_k * self.scheme.step_s * self.scheme.ahead(v, a))
         at = predicted if self.implicit else start
-        return Touch(start, predicted, *contact.depth_and_slope(self.sharpness, at))
+        return Touch(start, predicted, at, *contact.depth_and_slope(self.material.contact_sharpness_per_m, at))
 
     def linearise(self, state: State) -> Linearised:
         b, m, s = self.body, self.material, self.scheme
         turned, touch = self.rotations(self.turned_at(state)), self.touch(state)
         blocks, inverse = np.empty((len(b["column"]), 9)), np.empty((len(self.mass), 9))
-        diagonal = (s.c_m + s.c_d * m.mass_damping) * self.mass
-        matrix_arguments = (s.c_k + s.c_d * m.stiffness_damping, diagonal, b["row_start"], b["slot"], blocks)
+        diagonal = (s.c_m + s.c_d * m.mass_damping_per_s) * self.mass
+        matrix_arguments = (s.c_k + s.c_d * m.stiffness_damping_s, diagonal, b["row_start"], b["slot"], blocks)
         stiffness = (b["gradient_index"], b["table"], self.young, m.lam, m.mu)
         cells.assemble(turned, b["node_cells"], *stiffness, *matrix_arguments)
         if touch is not None and self.implicit:
             stiff, points = s.c_k * self.pressure_factor * touch.slope, (b["point_start"], b["point_weight"])
-            contact.add_contact_blocks(m.normal, stiff, b["node_cells"], *points, b["slot"], blocks)
+            contact.add_contact_blocks(m.plane_normal, stiff, b["node_cells"], *points, b["slot"], blocks)
         matrix.invert_diagonal(blocks, b["slot"], b["free"], inverse)
         return Linearised(turned, blocks, inverse, touch)
 
@@ -195,10 +197,10 @@ class System:
         u, v, a = state
         m, s, mass = self.material, self.scheme, self.mass[:, None]
         known, corner = s.known(v, a), np.empty((len(self.young), 24))
-        z = -m.stiffness_damping * known
+        z = -m.stiffness_damping_s * known
         cells.cell_forces(u, z, 1.0, lin.rotations, *self.cell_arguments(), self.spacing, corner)
-        rhs = mass * m.gravity + self.body["load"] - self.gather(corner)
-        rhs += mass * (s.p_v * v + s.p_a * a + m.mass_damping * known)
+        rhs = mass * m.gravity_m_s2 + self.body["load"] - self.gather(corner)
+        rhs += mass * (s.p_v * v + s.p_a * a + m.mass_damping_per_s * known)
         return rhs if lin.touch is None else rhs + self.spread(self.contact_force(lin.touch))
 
     def guess(self, state: State, start: Array, paths: Array) -> Array:

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from soft_estimator.backends.interface import Array, State
@@ -14,31 +11,21 @@ from soft_estimator.backends.reference import cells
 from soft_estimator.backends.reference.step import Linearised, System, Touch
 
 
-@dataclass
 class Received:
-    """What the parameters received so far; fields in the order of `layout.ADJOINT_SUMS`, then the cells' (C, 2)."""
+    """What the parameters received so far.
 
-    stiffness_damping: float
-    mass_damping: float
-    gravity: Array
-    density: float
-    normal: Array
-    offset: float
-    contact_stiffness: float
-    contact_sharpness: float
-    start: Array
-    lame: Array
+    Attributes:
+        sums: by name, as `layout.ADJOINT_SUMS` has them. start: by the initial displacement, (N, 3).
+        lame: by λ and μ of each cell, (C, 2).
+    """
 
-    @classmethod
-    def nothing(cls, nodes: int, cell_count: int) -> Received:
-        numbers: list[Any] = [0.0 if count == 1 else np.zeros(count) for name, count in ADJOINT_SUMS if name != "start"]
-        numbers += [np.zeros((nodes, 3)), np.zeros((cell_count, 2))]
-        return cls(*numbers)
+    def __init__(self, nodes: int, cell_count: int) -> None:
+        self.sums = {name: np.zeros(count) for name, count in ADJOINT_SUMS}
+        self.start, self.lame = np.zeros((nodes, 3)), np.zeros((cell_count, 2))
 
     def row(self) -> Array:
-        """The sums, in a stepper's order."""
-        numbers = (self.stiffness_damping, self.mass_damping, *self.gravity, self.density, *self.normal, self.offset)
-        return np.array([*numbers, self.contact_stiffness, self.contact_sharpness, *self.start.sum(axis=0)])
+        self.sums["start"] = self.start.sum(axis=0)
+        return np.concatenate([self.sums[name] for name, _ in ADJOINT_SUMS])
 
 
 def increment_adjoint(s: System, bar: State) -> Array:
@@ -59,12 +46,12 @@ def step_adjoint(
     known, weighted = scheme.known(v, a), s.mass[:, None] * lmbda
     pull, turn = elasticity_adjoint(s, lin, before, increment, known, lmbda, out)
     damped = known - scheme.c_d * increment
-    moved = scheme.p_v * v + scheme.p_a * a - scheme.c_m * increment + m.mass_damping * damped
-    out.stiffness_damping += float((pull * damped).sum())
-    out.mass_damping += float((weighted * damped).sum())
-    out.gravity += weighted.sum(axis=0)
-    out.density += float((weighted * moved).sum())
-    known_bar = m.stiffness_damping * pull + m.mass_damping * weighted
+    moved = scheme.p_v * v + scheme.p_a * a - scheme.c_m * increment + m.mass_damping_per_s * damped
+    out.sums["stiffness_damping_s"] += (pull * damped).sum()
+    out.sums["mass_damping_per_s"] += (weighted * damped).sum()
+    out.sums["gravity_m_s2"] += weighted.sum(axis=0)
+    out.sums["density_kg_m3"] += (weighted * moved).sum()
+    known_bar = m.stiffness_damping_s * pull + m.mass_damping_per_s * weighted
     u_out = bar[0] - pull + turn
     v_out = scheme.d_v * v_bar + scheme.e_v * a_bar + scheme.p_v * weighted + scheme.q_v * known_bar
     a_out = scheme.d_a * v_bar + scheme.e_a * a_bar + scheme.p_a * weighted + scheme.q_a * known_bar
@@ -83,7 +70,7 @@ def elasticity_adjoint(
     s: System, lin: Linearised, before: State, increment: Array, known: Array, lmbda: Array, out: Received
 ) -> tuple[Array, Array]:
     """What the elastic forces pull at u + z, and minus what they pull at the rotations' displacement, both (N, 3)."""
-    damping, scheme, count = s.material.stiffness_damping, s.scheme, len(s.young)
+    damping, scheme, count = s.material.stiffness_damping_s, s.scheme, len(s.young)
     z = (scheme.c_k + scheme.c_d * damping) * increment - damping * known
     y_bar, r_bar, lame_bar, turned = (np.empty((count, width)) for width in (24, 9, 2, 24))
     cells.cell_forces_adjoint(
@@ -94,6 +81,12 @@ def elasticity_adjoint(
     return s.gather(y_bar), -s.gather(turned)
 
 
+def by_sharpness(s: System, touch: Touch, gap: Array) -> Array:
+    """Derivative of s + σ gap by the sharpness a: ∂s/∂a = -(s + σ δ)/a, ∂σ/∂a = -δ σ (1 - σ)."""
+    by_depth = -(touch.depth + touch.slope * touch.distance) / s.material.contact_sharpness_per_m
+    return by_depth - touch.distance * touch.slope * (1 - touch.slope) * gap
+
+
 def contact_adjoint(
     s: System, touch: Touch, before: State, increment: Array, lmbda: Array, out: Received
 ) -> tuple[Array, Array]:
@@ -101,34 +94,27 @@ def contact_adjoint(
 
     ℓ = P (n·λ)(depth + slope B), B = δ̃ - δ - c_k n·Δu, or of its explicit form P (n·λ)(depth - slope (δ̃ - δ)).
     """
-    normal, scheme, factor = s.material.normal, s.scheme, s.pressure_factor
+    m, scheme, factor = s.material, s.scheme, s.pressure_factor
     at, moved = s.at_points(lmbda), s.at_points(increment)
-    along, bend = at @ normal, s.sharpness * touch.slope * (1 - touch.slope)
+    along, bend = at @ m.plane_normal, m.contact_sharpness_per_m * touch.slope * (1 - touch.slope)
     if s.implicit:
-        gap = touch.change - scheme.c_k * (moved @ normal)
+        gap = touch.change - scheme.c_k * (moved @ m.plane_normal)
         by_prediction, by_distance = -factor * along * bend * gap, -factor * along * touch.slope
-        value = factor * (touch.depth + touch.slope * gap)
-        normal_bar = value @ at - (scheme.c_k * factor * along * touch.slope) @ moved
-        distance = touch.predicted
     else:
-        gap, distance = -touch.change, touch.start
-        by_prediction, by_distance = -factor * along * touch.slope, factor * along * bend * touch.change
-        value = factor * (touch.depth + touch.slope * gap)
-        normal_bar = value @ at
+        gap = -touch.change
+        by_prediction, by_distance = -factor * along * touch.slope, -factor * along * bend * gap
+    value = touch.depth + touch.slope * gap
     u, v, a = before
     place = s.body["position"] + u
     ahead = place + scheme.c_k * scheme.step_s * scheme.ahead(v, a)
-    out.normal += normal_bar + by_distance @ s.at_points(place) + by_prediction @ s.at_points(ahead)
-    out.offset += float((by_distance + by_prediction).sum())
-    out.contact_stiffness += float(along @ value) / s.stiffness
-    out.contact_sharpness += float((factor * along) @ by_sharpness(s.sharpness, distance, touch, gap))
+    normal_bar = (factor * value) @ at + by_distance @ s.at_points(place) + by_prediction @ s.at_points(ahead)
+    if s.implicit:
+        normal_bar -= (scheme.c_k * factor * along * touch.slope) @ moved
+    out.sums["plane_normal"] += normal_bar
+    out.sums["plane_offset_m"] += (by_distance + by_prediction).sum()
+    out.sums["contact_stiffness_pa_per_m"] += (factor * along * value).sum() / m.contact_stiffness_pa_per_m
+    out.sums["contact_sharpness_per_m"] += (factor * along * by_sharpness(s, touch, gap)).sum()
     return by_distance, by_prediction
-
-
-def by_sharpness(sharpness: float, distance: Array, touch: Touch, gap: Array) -> Array:
-    """∂/∂a of depth + slope · gap, depth = log(1 + exp(-a δ))/a and slope = 1/(1 + exp(a δ)), (P,)."""
-    bend = distance * touch.slope * (1 - touch.slope)
-    return -(touch.depth + touch.slope * distance) / sharpness - bend * gap
 
 
 def held_adjoint(s: System, given: Array, paths: Array, out: Received) -> Array:

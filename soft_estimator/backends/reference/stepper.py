@@ -52,7 +52,7 @@ class ReferenceStepper:
 
     def start_backward(self) -> None:
         nodes, cells = len(self._body["free"]), len(self._body["cell_region"])
-        self._received = [Received.nothing(nodes, cells) for _ in self.systems]
+        self._received = [Received(nodes, cells) for _ in self.systems]
 
     def backward(self, before: State, u_after: Array, bar: State, paths: Array, report: Array) -> None:
         # A batch of one may come without its dimension.
@@ -65,7 +65,7 @@ class ReferenceStepper:
             put_system(bar, j, step_adjoint(s, lin, state, after, state_bar, lmbda, paths, self._received[j]))
 
     def collected(self) -> tuple[Array, Array]:
-        region, regions = self._body["cell_region"], len(self.systems[0].material.young)
+        region, regions = self._body["cell_region"], len(self.systems[0].material.youngs_modulus_pa)
         lame = np.zeros((len(self.systems), regions, 2))
         for total, received in zip(lame, self._received):
             np.add.at(total, region, received.lame)

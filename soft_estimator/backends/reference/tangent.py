@@ -51,14 +51,14 @@ def elasticity_tangents(
     """-δ[f_int(u) + (c_k + c_d α₂) K Δu - α₂ K known] at fixed Δu, (N, 3, K): through R, λ, μ and the nodes' motion."""
     u, v, a = before
     m, scheme, known = s.material, s.scheme, s.scheme.known(v, a)
-    z = (scheme.c_k + scheme.c_d * m.stiffness_damping) * increment - m.stiffness_damping * known
+    z = (scheme.c_k + scheme.c_d * m.stiffness_damping_s) * increment - m.stiffness_damping_s * known
     moved, ahead, dlam, dmu = [], [], [], []
     for by, (du, dv, da) in by_column:
-        damped = by.stiffness_damping * (scheme.c_d * increment - known)
-        moved.append(du - m.stiffness_damping * scheme.known(dv, da) + damped)
+        damped = by.stiffness_damping_s * (scheme.c_d * increment - known)
+        moved.append(du - m.stiffness_damping_s * scheme.known(dv, da) + damped)
         ahead.append(du + scheme.predictor * scheme.step_s * scheme.ahead(dv, da))
-        dlam.append(m.lam * by.young + by.lam)
-        dmu.append(m.mu * by.young + by.mu)
+        dlam.append(m.lam * by.youngs_modulus_pa + by.lam)
+        dmu.append(m.mu * by.youngs_modulus_pa + by.mu)
     nodes, index, table, young, lam, mu = s.cell_arguments()
     corner, out = np.empty((len(s.young), 24, len(by_column))), np.zeros((*u.shape, len(by_column)))
     cells.cell_forces_tangents(
@@ -70,40 +70,38 @@ def elasticity_tangents(
 
 
 def inertia_tangent(s: System, before: State, increment: Array, by: Material, change: State) -> Array:
-    """δ[M (g + p_v v + p_a a + α₁ known - (c_m + c_d α₁) Δu)] at fixed Δu; by.density is relative."""
+    """δ[M (g + p_v v + p_a a + α₁ known - (c_m + c_d α₁) Δu)] at fixed Δu; by.density_kg_m3 is relative."""
     (_, v, a), (_, dv, da) = before, change
     m, scheme = s.material, s.scheme
     known = scheme.known(v, a)
-    push = m.gravity + scheme.p_v * v + scheme.p_a * a + m.mass_damping * known
-    push = push - (scheme.c_m + scheme.c_d * m.mass_damping) * increment
-    moved = by.gravity + scheme.p_v * dv + scheme.p_a * da + m.mass_damping * scheme.known(dv, da)
-    moved = moved + by.mass_damping * (known - scheme.c_d * increment)
-    return s.mass[:, None] * (by.density * push + moved)
+    push = m.gravity_m_s2 + scheme.p_v * v + scheme.p_a * a + m.mass_damping_per_s * known
+    push = push - (scheme.c_m + scheme.c_d * m.mass_damping_per_s) * increment
+    moved = by.gravity_m_s2 + scheme.p_v * dv + scheme.p_a * da + m.mass_damping_per_s * scheme.known(dv, da)
+    moved = moved + by.mass_damping_per_s * (known - scheme.c_d * increment)
+    return s.mass[:, None] * (by.density_kg_m3 * push + moved)
 
 
 def contact_tangent(s: System, touch: Touch, before: State, increment: Array, by: Material, change: State) -> Array:
     """δ[n P (depth + slope B)], B = δ̃ - δ - c_k n·Δu, at fixed Δu, or of its explicit form."""
     (u, v, a), (du, dv, da) = before, change
-    scheme, normal, factor = s.scheme, s.material.normal, s.pressure_factor
+    scheme, normal, factor = s.scheme, s.material.plane_normal, s.pressure_factor
     ahead = scheme.c_k * scheme.step_s
     place = s.body["position"] + u
     predicted = place + ahead * scheme.ahead(v, a)
-    by_start = s.at_points(du) @ normal + s.at_points(place) @ by.normal + by.offset
+    by_start = s.at_points(du) @ normal + s.at_points(place) @ by.plane_normal + by.plane_offset_m
     by_ahead = s.at_points(du + ahead * scheme.ahead(dv, da)) @ normal
-    by_predicted = by_ahead + s.at_points(predicted) @ by.normal + by.offset
-    bend, moved = s.sharpness * touch.slope * (1 - touch.slope), s.at_points(increment)
+    by_predicted = by_ahead + s.at_points(predicted) @ by.plane_normal + by.plane_offset_m
+    bend, moved = s.material.contact_sharpness_per_m * touch.slope * (1 - touch.slope), s.at_points(increment)
     if s.implicit:
         gap = touch.change - scheme.c_k * (moved @ normal)
-        value, distance = touch.depth + touch.slope * gap, touch.predicted
         # δ(slope) = -bend δδ̃, δ(depth) = -slope δδ̃, δB = δδ̃ - δδ - c_k δn·Δu
-        total = -bend * gap * by_predicted - touch.slope * (by_start + scheme.c_k * (moved @ by.normal))
+        total = -bend * gap * by_predicted - touch.slope * (by_start + scheme.c_k * (moved @ by.plane_normal))
     else:
-        gap, distance = -touch.change, touch.start
-        value = touch.depth + touch.slope * gap
-        total = bend * touch.change * by_start - touch.slope * by_predicted
-    total += by.contact_stiffness * value
-    total += by.contact_sharpness * by_sharpness(s.sharpness, distance, touch, gap)
-    return s.spread(factor * total) + s.spread(factor * value, by.normal)
+        gap = -touch.change
+        total = -bend * gap * by_start - touch.slope * by_predicted
+    value = touch.depth + touch.slope * gap
+    total += by.contact_stiffness_pa_per_m * value + by.contact_sharpness_per_m * by_sharpness(s, touch, gap)
+    return s.spread(factor * total) + s.spread(factor * value, by.plane_normal)
 
 
 def guess_tangent(s: System, change: State, start: Array | None, paths: Array) -> Array:
