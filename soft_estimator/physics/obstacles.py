@@ -50,6 +50,12 @@ class Obstacle(Protocol):
         ...
 
 
+class ObstacleLaw(Protocol):
+    """An obstacle's fixed part, bound to parameters and a backend by `bind`."""
+
+    def bind(self, backend: Backend, values: Parameters) -> Obstacle: ...
+
+
 @dataclass(frozen=True)
 class PlaneLaw:
     """The plane n·x + d = 0 of the parameters plane_normal and plane_offset_m."""

@@ -15,8 +15,9 @@ import numpy as np
 from scipy.special import spence
 
 from soft_estimator.backends.interface import Array
+from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.physics.device_body import DeviceBody
-from soft_estimator.physics.obstacles import PlaneLaw
+from soft_estimator.physics.obstacles import ObstacleLaw, PlaneLaw
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.interface import Assembly, Columns, Directions, Pulled, Stage, Term
@@ -39,8 +40,11 @@ class ContactLaw:
     stiffness_pa_per_m: float
     sharpness_per_m: float
     implicit: bool = True
-    obstacle: PlaneLaw = field(default_factory=PlaneLaw)
-    fused: ClassVar[str] = "plane_contact"
+    obstacle: ObstacleLaw = field(default_factory=PlaneLaw)
+
+    @property
+    def fused(self) -> str:
+        return "plane_contact" if isinstance(self.obstacle, PlaneLaw) else ""
 
     def __post_init__(self) -> None:
         for name in ("stiffness_pa_per_m", "sharpness_per_m"):
@@ -62,11 +66,12 @@ class Touch:
     """The contact points where contact is made linear.
 
     Attributes:
-        x: their places (P, 3) [m]. normal: (3,) or (P, 3). distance, depth [m], slope: δ, s, σ, each (P,).
+        time_s: when. x: their places (P, 3) [m]. normal: (3,) or (P, 3). distance, depth [m], slope: δ, s, σ, (P,).
         ahead: how far the guess moves them by the time of the force balance (P, 3) [m].
         implicit: whether Δu is to be taken off `ahead`.
     """
 
+    time_s: float
     x: Array
     normal: Array
     distance: Array
@@ -83,9 +88,7 @@ class Contact(Term[Touch]):
         factor: force per depth of every contact point [N/m], (P,).
     """
 
-    parameters: ClassVar[tuple[str, ...]] = (
-        "plane_normal", "plane_offset_m", "contact_stiffness_pa_per_m", "contact_sharpness_per_m"
-    )  # fmt: skip
+    parameters: ClassVar[tuple[str, ...]] = ("contact_stiffness_pa_per_m", "contact_sharpness_per_m")
 
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray, law: ContactLaw) -> None:
         super().__init__(device, values, start)
@@ -106,14 +109,29 @@ class Contact(Term[Touch]):
         time_s = stage.balance_time_s if implicit else stage.state.time_s
         x, distance, depth, slope = self.touch(stage.predicted if implicit else stage.state.u, time_s)
         ahead = stage.scheme.c_k * self.device.at_points(stage.guess)
-        return Touch(x, self.obstacle.gradient(x, time_s), distance, depth, slope, ahead, implicit)
+        return Touch(time_s, x, self.obstacle.gradient(x, time_s), distance, depth, slope, ahead, implicit)
 
     def add_blocks(self, stage: Stage, at: Touch, assembly: Assembly) -> None:
         if not at.implicit or float(at.slope.max()) < _UNTOUCHED:
             return
         d, value = self.device, stage.scheme.c_k * self.factor * at.slope
-        points = (d.node_cells, d.point_start, d.point_weight)
-        d.backend.add_contact_blocks(at.normal, value, *points, d.slot, assembly.writable())
+        if at.normal.ndim == 1:
+            points = (d.node_cells, d.point_start, d.point_weight)
+            d.backend.add_contact_blocks(at.normal, value, *points, d.slot, assembly.writable())
+        else:
+            self._add_turning_blocks(at, value, assembly)
+
+    def _add_turning_blocks(self, at: Touch, value: Array, assembly: Assembly) -> None:
+        """value w_p w_q n nᵀ of points that each have a normal of their own; few of them touch at a time."""
+        d = self.device
+        stiff, normal = d.host(value), d.host(at.normal)
+        few = np.flatnonzero(d.host(at.slope) >= _UNTOUCHED)
+        nodes, weight = d.body.contact_points.nodes[few], d.body.contact_points.weight[few]
+        pairs = stiff[few, None, None] * weight[:, :, None] * weight[:, None, :]
+        blocks = pairs[..., None, None] * (normal[few, :, None] * normal[few, None, :])[:, None, None]
+        offset = (CORNER_OFFSETS[None, :, :] - CORNER_OFFSETS[:, None, :] + 1) @ np.array([9, 3, 1])
+        slots = d.body.slot[nodes[:, :, None], offset]
+        assembly.add_blocks(slots.ravel(), blocks.reshape(-1, 9))
 
     def add_force(self, stage: Stage, at: Touch, rhs: Array) -> None:
         rhs += self.device.spread(self._pressing(at, self._gap(stage, at, None)))
@@ -143,16 +161,16 @@ class Contact(Term[Touch]):
     ) -> None:
         if float(at.slope.max()) < _UNTOUCHED:
             return
-        d, scheme, time_s = self.device, stage.scheme, stage.state.time_s
+        scheme = stage.scheme
         moved, gap = self._moved(stage, at, increment), self._gap(stage, at, increment)
         bend = self.sharpness * at.slope * (1 - at.slope) * gap
         dx = changes.u + scheme.c_k * changes.guess if at.implicit else changes.u
-        along = self._columns_along(dx, at.normal) + self.obstacle.distance_push(at.x, time_s, directions)
+        along = self._columns_along(dx, at.normal) + self.obstacle.distance_push(at.x, at.time_s, directions)
         ahead = scheme.c_k * self._columns_along(changes.guess, at.normal)
-        turned = self.obstacle.gradient_push(at.x, time_s, directions)
+        turned = self._turned(at, dx, directions)
         d_gap = ahead if at.implicit else -ahead
         if turned is not None:
-            d_gap = d_gap + moved @ turned
+            d_gap = d_gap + (moved @ turned if turned.ndim == 2 else (moved[:, :, None] * turned).sum(axis=1))
         value = at.depth + at.slope * gap
         change = -(at.slope + bend)[:, None] * along + at.slope[:, None] * d_gap
         if directions.any("contact_stiffness_pa_per_m"):
@@ -161,14 +179,40 @@ class Contact(Term[Touch]):
         if directions.any("contact_sharpness_per_m"):
             sharper = directions.on_device(directions.column("contact_sharpness_per_m"))
             change = change + self._by_sharpness(at, gap)[:, None] * sharper
-        out += d.spread(self.factor[:, None] * change)[:, None, :] * at.normal[:, None]
+        self._spread_columns(self.factor[:, None] * change, at.normal[..., None], out)
         if turned is not None:
-            out += d.spread((self.factor * value)[:, None])[:, :, None] * turned
+            self._spread_columns((self.factor * value)[:, None], turned, out)
+
+    def _turned(self, at: Touch, dx: Array, directions: Directions) -> Array | None:
+        """Change of the normals, (3, width) or (P, 3, width): with the parameters, and along curved surfaces."""
+        turned = self.obstacle.gradient_push(at.x, at.time_s, directions)
+        curvature = self.obstacle.curvature(at.x, at.time_s)
+        if curvature is None:
+            return turned
+        moved = self._columns_at_points(dx)
+        bent = (curvature[..., None] * moved[:, None, :, :]).sum(axis=2)
+        return bent if turned is None else bent + turned
+
+    def _columns_at_points(self, nodal: Array) -> Array:
+        """Nodal changes (N, 3, width) at the points, (P, 3, width)."""
+        flat = self.device.xp.ascontiguousarray(nodal.reshape(len(nodal), -1))
+        return self.device.columns_at_points(flat).reshape(-1, *nodal.shape[1:])
 
     def _columns_along(self, nodal: Array, normal: Array) -> Array:
         """The part along the normal of nodal changes (N, 3, width) at the points, (P, width)."""
+        if normal.ndim == 2:
+            return (self._columns_at_points(nodal) * normal[:, :, None]).sum(axis=1)
         height = self.device.xp.ascontiguousarray((nodal * normal[:, None]).sum(axis=1))
         return self.device.columns_at_points(height)
+
+    def _spread_columns(self, value: Array, along: Array, out: Array) -> None:
+        """out (N, 3, width) += values of the points (P, width or 1) along (3, width or 1) or (P, 3, width or 1)."""
+        d = self.device
+        if along.ndim == 2:
+            out += d.spread(value)[:, None, :] * along
+        else:
+            forces = d.xp.ascontiguousarray((value[:, None, :] * along).reshape(len(value), -1))
+            out += d.spread(forces).reshape(out.shape)
 
     def pull(self, stage: Stage, at: Touch, increment: Array, lmbda: Array, out: Pulled) -> None:
         if float(at.slope.max()) < _UNTOUCHED:
@@ -181,11 +225,13 @@ class Contact(Term[Touch]):
         value = at.depth + at.slope * gap
         distance_bar, gap_bar = -(at.slope + bend) * along, at.slope * along
         normal_bar = (self.factor * value)[:, None] * pulled + gap_bar[:, None] * moved
-        self.obstacle.pull(at.x, stage.state.time_s, distance_bar, normal_bar, out.gradient)
+        self.obstacle.pull(at.x, at.time_s, distance_bar, normal_bar, out.gradient)
         out.gradient.contact_stiffness_pa_per_m += float((along * value).sum()) / self.values.contact_stiffness_pa_per_m
         out.gradient.contact_sharpness_per_m += float((along * self._by_sharpness(at, gap)).sum())
-        x_bar = d.spread(distance_bar[:, None]) * at.normal
-        m_bar = scheme.c_k * d.spread(gap_bar[:, None]) * at.normal
+        place_bar, curvature = distance_bar[:, None] * at.normal, self.obstacle.curvature(at.x, at.time_s)
+        if curvature is not None:
+            place_bar = place_bar + (curvature * normal_bar[:, None, :]).sum(axis=2)
+        x_bar, m_bar = d.spread(place_bar), scheme.c_k * d.spread(gap_bar[:, None] * at.normal)
         out.u += x_bar
         out.guess += scheme.c_k * x_bar + m_bar if at.implicit else -m_bar
 
