@@ -40,7 +40,7 @@ warm: $(STAMP)
 quick: style warm ## what a change needs, in under three minutes on two cores
 	$(PYTEST) -m "not slow" --durations=10
 
-test: style warm ## check style and imports, run the tests; the slowest are named
+test: lint warm ## check style, imports and types, run the tests; the slowest are named
 	$(PYTEST) --durations=25
 
 # Compiled with a check of every index, which numba keeps apart only by the folder of its cache. One thread: an error in
