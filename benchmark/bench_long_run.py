@@ -121,7 +121,7 @@ def run_scene(seed: int, number: int, steps: int) -> dict[str, Any]:
     weight = mass * float(np.linalg.norm(p.gravity_m_s2))
     sag = weight**2 / (SIZE * float(p.youngs_modulus_pa[0]))
     available = start.kinetic_j + start.contact_j + weight * SIZE + sag
-    record = {**facts, "steps": 0, "failure": "", "rescued": 0, "calmed": 0, "iterations": 0, "gain": 0.0}
+    record = {**facts, "steps": 0, "failure": "", "rescued": 0, "fell_back": 0, "iterations": 0, "gain": 0.0}
     for _ in range(steps):
         try:
             state, report = simulation.step(state)
@@ -130,7 +130,7 @@ def run_scene(seed: int, number: int, steps: int) -> dict[str, Any]:
             break
         record["steps"] += 1
         record["rescued"] += int(report.solve.rescued)
-        record["calmed"] += int(report.calmed)
+        record["fell_back"] += int(report.fell_back)
         record["iterations"] += report.solve.iterations
         if not (np.isfinite(state.u).all() and np.isfinite(state.v).all()):
             record["failure"] = "the state is not finite"
@@ -181,7 +181,7 @@ def counts(records: list[dict[str, Any]]) -> dict[str, Any]:
         "steps": sum(r["steps"] for r in records),
         "failed": sum(bool(r["failure"]) for r in records),
         "rescued_solves": sum(r["rescued"] for r in records),
-        "calmed_steps": sum(r.get("calmed", 0) for r in records),
+        "fallback_steps": sum(r.get("fell_back", 0) for r in records),
         "gain_over_10_percent": sum(r["gain"] > 0.1 for r in records),
         "gain_over_1000_percent": sum(r["gain"] > 10.0 for r in records),
         "largest_gain": max((r["gain"] for r in records), default=0.0),
@@ -201,13 +201,13 @@ def groups(records: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, 
 
 def print_table(records: list[dict[str, Any]]) -> None:
     print(
-        "                         scenes   steps  failed rescued  calmed  gain>10% gain>1000%  largest gain  CG it/step"
+        "                         scenes   steps  failed rescued fellback  gain>10% gain>1000%  largest gain  CG it/step"
     )
     for name, members in groups(records):
         c = counts(members)
         print(
             f"{name:24s} {c['scenes']:6d} {c['steps']:7d} {c['failed']:7d} {c['rescued_solves']:7d} "
-            f"{c['calmed_steps']:7d} {c['gain_over_10_percent']:9d} {c['gain_over_1000_percent']:10d} "
+            f"{c['fallback_steps']:7d} {c['gain_over_10_percent']:9d} {c['gain_over_1000_percent']:10d} "
             f"{c['largest_gain']:13.2g} {c['iterations_per_step']:11.1f}"
         )
     for record in records:

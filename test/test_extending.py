@@ -56,7 +56,7 @@ state = simulation.initial_state()
 before = balance(simulation, state)
 for _ in range(40):
     state, report = simulation.step(state)
-    assert not report.calmed
+    assert not report.fell_back
 after = balance(simulation, state)
 assert abs(after.total_j - before.total_j) < 2e-3 * max(after.kinetic_j, after.elastic_j), (before, after)
 

@@ -65,7 +65,7 @@ class FusedTrajectory(Trajectory):
             return
         self.steps += count
         states, _ = self.fused.roll(self.after.state, count)
-        self.count_calmed(states[1:])  # the first is where the roll began
+        self.count_fallbacks(states[1:])  # the first is where the roll began
         if self.columns is None:
             self.before, self.after = (Moment(states[k], None) for k in (-2, -1))
             return

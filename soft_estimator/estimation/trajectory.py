@@ -93,8 +93,8 @@ class Trajectory:
             the motion is run without its changes, several times faster.
     """
 
-    calmed: int = 0  # parts of steps that fell back to backward Euler
-    most_calmed: float = np.inf
+    fallback_parts: int = 0  # parts of steps that fell back to backward Euler
+    most_fallback_parts: float = np.inf
 
     def __init__(
         self,
@@ -138,16 +138,16 @@ class Trajectory:
             return residual, np.zeros((len(residual), 0))
         return residual, seen.changes(FrameChanges(a.changes, b.changes, share, self.directions or [], host))
 
-    def count_calmed(self, states: list[State]) -> None:
+    def count_fallbacks(self, states: list[State]) -> None:
         """Note what the steps to these states took, and give up where it is too much."""
-        self.calmed += sum(int(state.calmed) for state in states)
-        if self.calmed > self.most_calmed:
+        self.fallback_parts += sum(int(state.fallback_parts) for state in states)
+        if self.fallback_parts > self.most_fallback_parts:
             raise SolverError("the motion is too violent for its steps; use a smaller step_s")
 
     def _step(self, moment: Moment) -> Moment:
         state, _, linearisation = self.simulation.step_keeping(moment.state)
         self.steps += 1
-        self.count_calmed([state])
+        self.count_fallbacks([state])
         if self.tangent is None:
             return Moment(state, None)
         changes, _ = self.tangent.step(moment.state, state, linearisation, moment.known_changes)

@@ -109,7 +109,7 @@ class FusedBatch:
     def roll(self, states: Sequence[State], steps: int) -> Roll:
         """Start so many steps from one state for each system; does not wait for them.
 
-        Steps that should be calmed are not: `fused_guard.first_unsound` finds them in the roll's report and guard.
+        Steps that should fall back do not: `fused_guard.first_unsound` finds them in the roll's report and guard.
         """
         xp, scheme = self.backend.xp, self.model.integrator
         shape = (steps + 1, len(states), self.model.body.node_count, 3)
@@ -206,7 +206,7 @@ class FusedSimulation(StartedSimulation):
             states += roll.states()[1 : good + 1]
             reports += [SolveReport(int(row[0]), float(row[1])) for row in host[:good]]
             at_once = 2 * at_once
-            if good < len(host):  # the plain step rescues the solve or calms the step, or says why it cannot
+            if good < len(host):  # the plain step rescues the solve or falls back, or says why it cannot
                 after, report = self.step(states[-1])
                 states.append(after)
                 reports.append(report.solve)
@@ -225,7 +225,7 @@ class FusedAdjoint(Adjoint):
 
     def step_back(self, before: State, after: State, bar: StateGradient) -> tuple[StateGradient, SolveReport]:
         """As in `Adjoint`; how the solve went is not known yet: see `reports`."""
-        if after.calmed:
+        if after.fallback_parts:
             return super().step_back(before, after, bar)
         self.batch.serve(self._fused)
         out = StateGradient(bar.u.copy(), bar.v.copy(), bar.a.copy())

@@ -91,7 +91,7 @@ class FusedTangent:
 
     def step(self, before: State, after: State, changes: Changes) -> Changes:
         """Changes of the state after a step, given those before it."""
-        if after.calmed:
+        if after.fallback_parts:
             return self.plain_step(before, after, changes)
         s, xp = self.simulation, self.simulation.xp
         s.batch.serve(s)
@@ -114,9 +114,9 @@ class FusedTangent:
     def plain_step(self, before: State, after: State, changes: Changes) -> Changes:
         """The same by `Tangent`, which rescues solves."""
         s, start = self.simulation, before
-        if after.calmed:  # in so many parts; the last one's linearisation is asked for
-            s = s.calmed(after.calmed)
-            for _ in range(after.calmed - 1):
+        if after.fallback_parts:  # in so many parts; the last one's linearisation is asked for
+            s = s.fallback(after.fallback_parts)
+            for _ in range(after.fallback_parts - 1):
                 start = s.step_once(start)[0]
         tangents, _ = self.plain.step(before, after, s.linearise(start), list(changes))
         return Changes.stacked(tangents, self.simulation.backend)

@@ -43,15 +43,15 @@ def guarded_step(simulation: Simulation, state: State) -> tuple[State, StepRepor
 def _fallback_step(s: Simulation, state: State, start: Balance) -> tuple[State, StepReport, Linearisation, Balance]:
     least = np.inf
     for parts in FALLBACK_PARTS:
-        part, after, work_j = s.calmed(parts), state, 0.0
+        part, after, work_j = s.fallback(parts), state, 0.0
         for _ in range(parts):
             after, report, lin = part.step_once(after)
             work_j += report.work_j
-        report = replace(report, calmed=True, work_j=work_j)
+        report = replace(report, fell_back=True, work_j=work_j)
         end = balance(s, after)
         gain = _gain(s, state, after, start, end, report)
         if gain < least:
-            least, best = gain, (replace(after, calmed=parts), report, lin, end)
+            least, best = gain, (replace(after, fallback_parts=parts), report, lin, end)
         if gain <= 1.0:
             break
     return best

@@ -106,7 +106,7 @@ FORCE_BALANCE = Integrator(
 )  # fmt: skip
 
 
-def calm_scheme(scheme: Integrator, parts: int = 1) -> Integrator:
+def fallback_scheme(scheme: Integrator, parts: int = 1) -> Integrator:
     """Backward Euler over a part of the same step, carrying the same third array: for a step that `scheme` gains by.
 
     The cells' rotations are those of the step's start. It then gains no more than the stretch of turning in a straight

@@ -11,12 +11,12 @@ from soft_estimator.backends.interface import Array
 class State:
     """Displacement u [m], velocity v [m/s] and the scheme's third array of the nodes, each (N, 3), at a time [s].
 
-    a is the acceleration [m/s²] or, for the θ-scheme, the last step's mean velocity [m/s]. calmed tells that the step
-    to this state was taken by the backward-Euler fallback, in how many parts, 0 if not (see `guard`).
+    a is the acceleration [m/s²] or, for the θ-scheme, the last step's mean velocity [m/s]. fallback_parts tells that
+    the step to this state was taken by the backward-Euler fallback, in how many parts, 0 if not (see `guard`).
     """
 
     u: Array
     v: Array
     a: Array
     time_s: float
-    calmed: int = 0
+    fallback_parts: int = 0

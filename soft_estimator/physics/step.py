@@ -17,7 +17,7 @@ from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.guard import guarded_step
-from soft_estimator.physics.integrator import FORCE_BALANCE, calm_scheme
+from soft_estimator.physics.integrator import FORCE_BALANCE, fallback_scheme
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import LinearSystem, SolveReport, solve
@@ -51,7 +51,7 @@ class StepReport:
 
     solve: SolveReport
     seconds: dict[str, float]
-    calmed: bool = False
+    fell_back: bool = False
     work_j: float = 0.0
     rounds: int = 1
     converged: bool = True
@@ -193,10 +193,10 @@ class Simulation:
         work_j = self._work_of_held(state, after, lin, rhs)
         return after, StepReport(report, lin.seconds, work_j=work_j, rounds=rounds, converged=converged), lin
 
-    def calmed(self: Any_simulation, parts: int = 1) -> Any_simulation:
+    def fallback(self: Any_simulation, parts: int = 1) -> Any_simulation:
         """This simulation with backward Euler over a part of its step, nothing extrapolated; all arrays are shared."""
         other = copy(self)
-        other.model, other.all_implicit = self.model.with_step(calm_scheme(self.model.integrator, parts)), True
+        other.model, other.all_implicit = self.model.with_step(fallback_scheme(self.model.integrator, parts)), True
         return other
 
     def with_solver(self: Any_simulation, **changed: Any) -> Any_simulation:

@@ -88,7 +88,7 @@ def byte_array(values: np.ndarray) -> array[int]:
     """The bytes of an array as messages want them."""
     made = array("B")
     if values.size:
-        made.frombytes(memoryview(np.ascontiguousarray(values)).cast("B"))
+        made.frombytes(np.ascontiguousarray(values).data.cast("B"))
     return made
 
 

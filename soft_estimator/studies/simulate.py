@@ -58,7 +58,7 @@ class SimulationResult:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was noticed about the scene and about its motion."""
-        return (*self.scene.warnings, *_calm_warning(self), *_energy_warning(self))
+        return (*self.scene.warnings, *_fallback_warning(self), *_energy_warning(self))
 
 
 def strip_steps(scene: Scene, steps: int | None = None) -> list[int]:
@@ -132,13 +132,13 @@ def _finite_balance(simulation: Simulation, state: State, step: int) -> Balance:
     return made
 
 
-def _calm_warning(result: SimulationResult) -> list[str]:
+def _fallback_warning(result: SimulationResult) -> list[str]:
     """A line where steps were too large for the motion."""
-    calmed = sum(report.calmed for report in result.reports)
-    if not calmed:
+    fallbacks = sum(report.fell_back for report in result.reports)
+    if not fallbacks:
         return []
     return [
-        f"{calmed} of {len(result.reports)} steps were too large for the motion and were damped by backward Euler; "
+        f"{fallbacks} of {len(result.reports)} steps were too large for the motion and were damped by backward Euler; "
         "use a smaller time.step_s where damping matters"
     ]
 
@@ -236,7 +236,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "cg_iterations_mean": float(np.mean(iterations)),
         "cg_iterations_max": max(iterations),
         "direct_solves": sum(report.solve.rescued for report in result.reports),
-        "calmed_steps": sum(report.calmed for report in result.reports),
+        "fallback_steps": sum(report.fell_back for report in result.reports),
         **_timing(result),
         "series": _series(result),
         "cg_iterations": iterations,

@@ -20,15 +20,15 @@ STEPS = 6
 
 
 def wild(make_whole_scene, kind):
-    """A soft torus that spins 120 radians a second and meets the plane: some of the first steps are calmed."""
+    """A soft torus that spins 120 radians a second and meets the plane: some of the first steps fall back."""
     model, parameters = make_whole_scene(kind, tolerance=1e-12)
     spin = np.array([0.0, 120.0, 0.0])
     return model, replace(parameters, angular_velocity_rad_s=spin, youngs_modulus_pa=np.array([3e3, 6e3]))
 
 
 @pytest.mark.parametrize("kind", ["theta contact", "contact", "explicit"])
-def test_calmed_steps(whole, make_whole_scene, kind):
-    """The same steps are calmed; states, gradient and tangent come out as on the CPU (1e-6: a wild motion carries
+def test_fallback_steps(whole, make_whole_scene, kind):
+    """The same steps fall back; states, gradient and tangent come out as on the CPU (1e-6: a wild motion carries
     rounding further than a tame one)."""
     model, parameters = wild(make_whole_scene, kind)
     cpu, fused = Simulation(model, parameters), FusedSimulation(model, parameters, whole)
@@ -40,8 +40,8 @@ def test_calmed_steps(whole, make_whole_scene, kind):
         changes, _ = tangent.step(states[-1], after, lin, changes)
         states.append(after)
     rolled, _ = fused.roll(fused.initial_state(), STEPS)
-    assert [s.calmed for s in rolled] == [s.calmed for s in states]
-    assert any(s.calmed for s in states) and not all(s.calmed for s in states[1:])
+    assert [s.fallback_parts for s in rolled] == [s.fallback_parts for s in states]
+    assert any(s.fallback_parts for s in states) and not all(s.fallback_parts for s in states[1:])
     assert np.linalg.norm(whole.to_host(rolled[-1].u) - states[-1].u) <= 1e-6 * np.linalg.norm(states[-1].u)
     by_tangent = FusedTangent(fused, [direction])
     moved = by_tangent.through(rolled, by_tangent.initial())[-1].u[0]

@@ -129,7 +129,7 @@ def test_one_step(scene: Scene) -> None:
     Without contact the plane has no effect at all. Everything must stand above the noise of the differences but what
     may be faint after one step; what is faint must still agree to that noise.
     """
-    assume(not states_of(scene, scene.parameters, 1)[1].calmed)
+    assume(not states_of(scene, scene.parameters, 1)[1].fallback_parts)
     cost = RollOut(lambda p: Simulation(scene.model, p), 1, scene.seed)
     zero = () if scene.model.contact is not None else ("plane_normal", "plane_offset_m")
     rows = table(cost, scene.parameters, zero=zero)
@@ -149,7 +149,7 @@ def test_thirty_steps_with_a_point_cloud(scene: Scene) -> None:
     crosses a cell face within a difference, that has a kink; so of three steps of the difference the best counts.
     """
     states = states_of(scene, scene.parameters, 30)
-    assume(not any(s.calmed for s in states))
+    assume(not any(s.fallback_parts for s in states))
     rng = np.random.default_rng(scene.seed)
     body = scene.model.body
     frames = [surface_frame(states[k].time_s, body, scene.carried, states[k].u, 60, 2e-4, rng) for k in (10, 20, 30)]

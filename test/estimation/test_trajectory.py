@@ -20,7 +20,7 @@ PARTS = 2
 
 
 @pytest.fixture
-def every_step_calmed(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_step_fallback_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limit at zero backward Euler takes every step, in two parts."""
     monkeypatch.setattr(corotated, "LARGEST_SURPRISE", 0.0)
     monkeypatch.setattr(guard, "FALLBACK_PARTS", (PARTS,))
@@ -37,21 +37,23 @@ def frame_after(experiment: Experiment, steps: int) -> ObservedFrame:
     return ObservedFrame.of(time_s, experiment.model.body.surface_positions_m()[:5], 1e-3)
 
 
-def test_a_motion_that_is_calmed_too_often_is_given_up(torus: Experiment, every_step_calmed: None) -> None:
+def test_a_motion_that_is_fallback_parts_too_often_is_given_up(
+    torus: Experiment, every_step_fallback_parts: None
+) -> None:
     """Two parts a step, five allowed: the third step is one too many, and is named; without a limit all are counted."""
     limited = trajectory_of(torus)
-    limited.most_calmed = 5
+    limited.most_fallback_parts = 5
     with pytest.raises(SolverError, match="too violent for its steps; use a smaller step_s"):
         limited.through(frame_after(torus, 4))
-    assert limited.calmed == 3 * PARTS
+    assert limited.fallback_parts == 3 * PARTS
     free = trajectory_of(torus)
     free.through(frame_after(torus, 4))
-    assert free.calmed == 4 * PARTS
+    assert free.fallback_parts == 4 * PARTS
 
 
-def test_a_calm_motion_needs_no_part(torus: Experiment) -> None:
-    """The swinging torus is what its steps were made for: nothing is calmed, and a limit of zero is not reached."""
+def test_a_gentle_motion_needs_no_part(torus: Experiment) -> None:
+    """The swinging torus is what its steps were made for: nothing falls back, and a limit of zero is not reached."""
     trajectory = trajectory_of(torus)
-    trajectory.most_calmed = 0
+    trajectory.most_fallback_parts = 0
     seen = trajectory.through(frame_after(torus, 4))
-    assert trajectory.calmed == 0 and trajectory.steps == 4 and np.isfinite(seen.residual).all()
+    assert trajectory.fallback_parts == 0 and trajectory.steps == 4 and np.isfinite(seen.residual).all()

@@ -115,7 +115,7 @@ def test_steps_of_several_newton_rounds(body: Body, scheme: str, support: str, c
     model = replace(model, solver=replace(model.solver, rounds=60, round_tolerance=1e-13))
     simulation = Simulation(model, PARAMETERS)
     after, report, _ = simulation.step_keeping(simulation.initial_state())
-    assert report.converged and 2 < report.rounds < 60 and not after.calmed
+    assert report.converged and 2 < report.rounds < 60 and not after.fallback_parts
     judge = ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_offset_m", "velocity_m_s")
     check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), 2, judge=judge)
 
@@ -124,7 +124,7 @@ def test_steps_of_several_newton_rounds(body: Body, scheme: str, support: str, c
     ("scheme", "support", "contact", "parts"),
     [("theta", "free", "implicit", 1), ("hht", "free", "extrapolated", 3), ("theta", "strong", "implicit", 2)],
 )
-def test_calmed_steps_have_exact_derivatives_too(
+def test_fallback_steps_have_exact_derivatives_too(
     body: Body, scheme: str, support: str, contact: str, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the limit at zero backward Euler takes every step, whole or in parts; adjoint, tangent and differences still
@@ -133,6 +133,6 @@ def test_calmed_steps_have_exact_derivatives_too(
     monkeypatch.setattr(guard, "FALLBACK_PARTS", (parts,))
     model = make_model(body, scheme, support, contact)
     simulation = Simulation(model, PARAMETERS)
-    assert simulation.step(simulation.initial_state())[0].calmed == parts
+    assert simulation.step(simulation.initial_state())[0].fallback_parts == parts
     judge = ("poissons_ratio", "plane_offset_m", "density_kg_m3")
     check_simulation(lambda p: Simulation(model, p), PARAMETERS, 2, judge=judge)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from soft_estimator.physics.contact import ContactLaw
 
 from soft_estimator.geometry.shapes import Box, Sphere, sample
 from soft_estimator.physics.body import Body, build_body
@@ -16,6 +15,7 @@ from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
 
 YOUNG, STRETCH = 4000.0, 0.01
 SIZE_M = np.array([0.08, 0.04, 0.04])

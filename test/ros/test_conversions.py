@@ -15,6 +15,7 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2, PointField
 from std_msgs.msg import Header
 
 from soft_estimator.camera.pinhole import PinholeCamera
+from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros import conversions, drawings
 
 DTYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
@@ -178,7 +179,7 @@ def test_stamps_keep_their_microsecond(sec: int, nanosec: int) -> None:
     # float64 seconds since 1970 resolve a quarter of a microsecond
     from builtin_interfaces.msg import Time
 
-    back = conversions.stamp_of(conversions.seconds_of(Time(sec=sec, nanosec=nanosec)))
+    back = conversions.stamp_of(seconds_of(Time(sec=sec, nanosec=nanosec)))
     assert abs((back.sec - sec) * 10**9 + back.nanosec - nanosec) <= 500
 
 

@@ -84,9 +84,11 @@ class WindowFit:
     def add(self, frame: Frame) -> None:
         """Go on to a new frame."""
         self._damping = min(self._damping, _MOST_DAMPING_OF_A_NEW_FRAME)
-        at, before = self.at, self.at.trajectory.calmed
+        at, before = self.at, self.at.trajectory.fallback_parts
         newest = self.motion.through(at.trajectory, frame, at.z)
-        self.at = replace(at, frames=[*at.frames, newest], calmed=at.calmed + at.trajectory.calmed - before)
+        self.at = replace(
+            at, frames=[*at.frames, newest], fallback_parts=at.fallback_parts + at.trajectory.fallback_parts - before
+        )
         self.touched = self.touched or touches(self.motion.variables, newest.jacobian)
 
     def set_motion(self, velocity_m_s: np.ndarray) -> None:
@@ -96,7 +98,7 @@ class WindowFit:
             return
         z, mean = self.at.z.copy(), self.knowledge.mean.copy()
         z[chosen] = mean[chosen] = velocity_m_s
-        self.at = self.motion.run(z, [e.frame for e in self.frames], self.at.calmed)
+        self.at = self.motion.run(z, [e.frame for e in self.frames], self.at.fallback_parts)
         self.knowledge = Knowledge(mean, self.knowledge.information)
 
     def refine(self, iterations: int, in_time: Callable[[float], bool]) -> None:
@@ -125,7 +127,7 @@ class WindowFit:
         if self._holds((z - at.changes_at) / _CHANGES_HOLD):
             run = self.motion.run_keeping_changes(z, at)
         else:
-            run = self.motion.run(z, [e.frame for e in at.frames], at.calmed)
+            run = self.motion.run(z, [e.frame for e in at.frames], at.fallback_parts)
         return replace(run, cost=self._cost(run))
 
     def arrived(self, at: WindowRun, trial: WindowRun) -> WindowRun:
@@ -140,7 +142,7 @@ class WindowFit:
     def renewed(self, at: WindowRun) -> WindowRun | None:
         if not at.stale:  # it is the length of the step that is at fault, not its direction
             return None
-        run = self.motion.run(at.z, [e.frame for e in at.frames], at.calmed)
+        run = self.motion.run(at.z, [e.frame for e in at.frames], at.fallback_parts)
         return replace(run, cost=self._cost(run))
 
     def _with_noise(self, at: WindowRun) -> WindowRun:
@@ -238,7 +240,7 @@ class WindowFit:
             motion.start = before
             raise
         self.knowledge, self.information = knowledge, mixing.T @ information @ mixing
-        self.at = WindowRun(z, trajectory, frames, changes_at, at.calmed, at.cost)
+        self.at = WindowRun(z, trajectory, frames, changes_at, at.fallback_parts, at.cost)
 
     def _joined(self, dropped: list[PredictedFrame], forgetting: float) -> tuple[Knowledge, np.ndarray]:
         """Knowledge, and the information of all frames before the window, with these frames joined to them."""

@@ -19,7 +19,7 @@ from soft_estimator.physics.parameters import Parameters
 
 # Parts of steps by which a trial may fall back to backward Euler beyond those of the motion at hand: a trial that is
 # far more violent than that is not worth its many small steps.
-_MORE_CALMED = 4
+_MORE_FALLBACK_PARTS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +37,14 @@ class WindowRun:
 
     Attributes:
         frames: predicted, in order of time. changes_at: z at which the changes were worked out.
-        calmed: parts of steps that fell back to backward Euler. cost: of the window, where it was asked for.
+        fallback_parts: parts of steps that fell back to backward Euler. cost: of the window, where it was asked for.
     """
 
     z: np.ndarray
     trajectory: Trajectory
     frames: list[PredictedFrame]
     changes_at: np.ndarray
-    calmed: int
+    fallback_parts: int
     cost: float = np.nan
 
     @property
@@ -85,23 +85,23 @@ class WindowMotion:
                 out[j] = still
         return out
 
-    def run(self, z: np.ndarray, frames: Sequence[Frame], calmed: int | None = None) -> WindowRun:
-        """Simulate the window with its changes; calmed: of the motion at hand, for a trial."""
+    def run(self, z: np.ndarray, frames: Sequence[Frame], fallback_parts: int | None = None) -> WindowRun:
+        """Simulate the window with its changes; fallback_parts: of the motion at hand, for a trial."""
         clock = perf_counter()
-        trajectory, predicted = self._through(z, frames, calmed, with_changes=True)
+        trajectory, predicted = self._through(z, frames, fallback_parts, with_changes=True)
         if trajectory.steps:
             self.seconds_per_step = (perf_counter() - clock) / trajectory.steps
-        return WindowRun(z, trajectory, predicted, z, trajectory.calmed)
+        return WindowRun(z, trajectory, predicted, z, trajectory.fallback_parts)
 
     def run_keeping_changes(self, z: np.ndarray, at: WindowRun) -> WindowRun:
         """Simulate the motion only, several times faster; the changes are those of `at`."""
-        trajectory, moved = self._through(z, [e.frame for e in at.frames], at.calmed, with_changes=False)
+        trajectory, moved = self._through(z, [e.frame for e in at.frames], at.fallback_parts, with_changes=False)
         predicted = [old.moved_to(new) for old, new in zip(at.frames, moved)]
         going_on = self.continued(z, predicted[-1], trajectory.steps)
-        return WindowRun(z, going_on, predicted, at.changes_at, trajectory.calmed)
+        return WindowRun(z, going_on, predicted, at.changes_at, trajectory.fallback_parts)
 
     def _through(
-        self, z: np.ndarray, frames: Sequence[Frame], calmed: int | None, with_changes: bool
+        self, z: np.ndarray, frames: Sequence[Frame], fallback_parts: int | None, with_changes: bool
     ) -> tuple[Trajectory, list[PredictedFrame]]:
         self.simulations += 1
         parameters, directions = self.parameters(z), self._directions(z)
@@ -111,8 +111,8 @@ class WindowMotion:
             moment = self.start.moment.moved(z - self.start.z)
         wanted = directions if with_changes else None
         trajectory = trajectory_from(self.model, parameters, wanted, moment, self.backend, self.kinds)
-        if calmed is not None:
-            trajectory.most_calmed = calmed + _MORE_CALMED
+        if fallback_parts is not None:
+            trajectory.most_fallback_parts = fallback_parts + _MORE_FALLBACK_PARTS
         return trajectory, [self.through(trajectory, frame, z) for frame in frames]
 
     def through(self, trajectory: Trajectory, frame: Frame, z: np.ndarray) -> PredictedFrame:
