@@ -201,7 +201,7 @@ def groups(records: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, 
 
 def print_table(records: list[dict[str, Any]]) -> None:
     print(
-        "                         scenes   steps  failed rescued fellback  gain>10% gain>1000%  largest gain  CG it/step"
+        "                         scenes   steps  failed rescued fellback gain>10% gain>1000%  largest gain  CG it/step"
     )
     for name, members in groups(records):
         c = counts(members)

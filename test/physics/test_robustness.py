@@ -321,8 +321,8 @@ def test_steps_too_large_for_the_motion_do_not_feed_energy_in(seed: int, number:
 @pytest.mark.parametrize("scheme", [theta_scheme, hht_scheme])
 @pytest.mark.parametrize("method", ["strong", "nitsche"])
 def test_work_of_a_gripper_is_no_gain(torus, scheme, method):
-    """A torus swung by a box that moves and turns gets all its energy from there: no step falls back, and what the guard
-    reckons as made out of nothing stays under half of its limit."""
+    """A torus swung by a box that moves and turns gets all its energy from there: no step falls back, and what the
+    guard reckons as made out of nothing stays under half of its limit."""
     path = RigidPath(
         np.array([0.0, 0.1, 0.2]),
         np.array([[0, 0, 0], [0.1, 0.05, 0], [0.2, 0, 0]]),
