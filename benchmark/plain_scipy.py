@@ -17,6 +17,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from soft_estimator.geometry.cut_cells import PAIRS
 from soft_estimator.geometry.grid import CORNER_OFFSETS
+from soft_estimator.physics.dirichlet import moved
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters, lame
 
@@ -75,8 +76,9 @@ class PlainSimulation:
         turned = r[:, None, None] @ self.element @ np.swapaxes(r, 1, 2)[:, None, None]
         stiffness = sp.coo_matrix((turned.ravel(), (self.rows, self.columns)), shape=(3 * self.count,) * 2).tocsr()
         weak_force = np.zeros((self.count, 3))
-        targets = self.model.dirichlet.weak_targets(self.model.body, self.start, time_s + scheme.step_s * scheme.c_k)
-        for (cells, _), target in zip(self.model.dirichlet.weak, targets):
+        position, at_s = self.model.body.node_position_m, time_s + scheme.step_s * scheme.c_k
+        for cells, path in self.model.dirichlet.weak:
+            target = moved(path, at_s, position[cells.nodes], self.start[cells.nodes])
             flat = r.reshape(-1, 9)
             blocks = cells.blocks(flat, self.young, self.lam, self.mu).reshape(-1, 8, 8, 3, 3)
             dof = 3 * cells.nodes[:, :, None].astype(np.int64) + np.arange(3)

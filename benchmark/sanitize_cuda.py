@@ -195,7 +195,19 @@ def loops(model: Model, backend: Any) -> list:
     tangent = Tangent(sim, [ParameterGradient.unit(1, name) for name in DIRECTIONS[:2]])
     tangent.step(before, after, lin, tangent.initial())
     assert np.isfinite(balance(sim, after).elastic_j)
+    contact_loops(sim, after.u)
     return [before, after]
+
+
+def contact_loops(sim: Simulation, u: Any) -> None:
+    """The contact loops that a step asks for in one precision only, or not at all."""
+    d, xp = sim.device, sim.xp
+    distance, depth, slope = (xp.empty(len(d.point_area)) for _ in range(3))
+    plane = (xp.array([0.0, 1.0, 0.0]), 0.0, 500.0)
+    d.backend.contact_points(d.position, u, d.point_nodes, d.point_weight, *plane, distance, depth, slope)
+    out = xp.zeros_like(d.zero)
+    d.backend.spread_along(plane[0], depth, d.node_cells, d.point_start, d.point_weight, out)
+    assert bool(xp.isfinite(out).all())
 
 
 def points_of(model: Model, state: Any, backend: Any) -> np.ndarray:

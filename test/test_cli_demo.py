@@ -32,7 +32,7 @@ def test_without_ros_the_demo_runs_from_a_bag(
     assert line.startswith("soft-estimator: note: rclpy is not installed")
     metrics = json.loads(printed.out)
     assert abs(metrics["parameters"][0]["error_relative"]) < 0.01
-    files = {"report.html", "metrics.json", "animation.gif", "estimates.csv", "replay.yaml", "bag"}
+    files = {"report.html", "metrics.json", "animation.gif", "estimates.csv", "replay.yaml", "rest_shape.npz", "bag"}
     assert {path.name for path in out.iterdir()} == files
     assert b"<html" in (out / "report.html").read_bytes()[:200].lower()
     assert (out / "animation.gif").read_bytes()[:6] == b"GIF89a"

@@ -89,7 +89,7 @@ def samples_table(written: list[tuple[str, Parameters]]) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     for k, (file, parameters) in enumerate(written):
         flat = {"file": file}
-        for name, value in vars(parameters).items():
+        for name, value in parameters.values.items():
             values = np.atleast_1d(value)
             alone = values.size == 1
             flat |= {name if alone else f"{name}[{i}]": repr(float(x)) for i, x in enumerate(values)}

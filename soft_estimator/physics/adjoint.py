@@ -114,12 +114,13 @@ class Adjoint:
         """What all terms receive of λᵀg; the cells' rotations are handed on to the state and the guess."""
         d = s.device
         u, v, a, guess, known = (d.xp.zeros_like(d.zero) for _ in range(5))
-        out = Pulled(u, v, a, guess, known, d.xp.zeros((d.cells, 9)), start, gradient)
+        out = Pulled(u, v, a, guess, known, start, gradient)
         for term, prepared in zip(s.terms, at):
             term.pull(stage, prepared, increment, lmbda, out)
-        turned = d.rotations_adjoint(stage.turned_at, stage.rotations, out.rotations)
-        out.u += turned
-        out.guess += stage.scheme.predictor * turned
+        if out.rotations is not None:
+            turned = d.rotations_adjoint(stage.turned_at, stage.rotations, out.rotations)
+            out.u += turned
+            out.guess += stage.scheme.predictor * turned
         return out
 
     def _held_nodes_adjoint(
@@ -151,8 +152,9 @@ class Adjoint:
 
     def _initial_acceleration_adjoint(self, a_bar: np.ndarray, u_bar: np.ndarray, v_bar: np.ndarray) -> None:
         """a = M⁻¹ g - α₁ v of `Simulation.initial_acceleration`: the terms' shares of g, and M's own."""
-        s, p, g = self.simulation, self.simulation.parameters, self.gradient
-        state, d = s.initial_state(), s.device
+        p, g, state = self.simulation.parameters, self.gradient, self.simulation.initial_state()
+        s = self.simulation.at_start()
+        d = s.device
         a_bar, v = a_bar * s.model.dirichlet.free[:, None], d.host(state.v)
         lmbda = d.up(a_bar / (p.density_kg_m3 * s.model.body.node_volume_m3)[:, None])
         stage, at = s.force_balance(state.u)

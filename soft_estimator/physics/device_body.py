@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
@@ -37,6 +39,11 @@ class DeviceBody:
         self.point_nodes, self.point_weight = up(points.nodes), up(points.weight)
         self.point_start, self.point_area = up(points.point_start), up(points.area_m2)
         self.zero = self.xp.zeros((body.node_count, 3), dtype)
+
+    @cached_property
+    def rest_points(self) -> Array:
+        """Surface points at rest [m], (P, 3)."""
+        return self.at_points(self.position)
 
     def up(self, array: np.ndarray, dtype: type | None = None) -> Array:
         """An array of the host, here; in the body's precision unless told otherwise."""

@@ -56,14 +56,16 @@ def balance(simulation: Simulation, state: State) -> Balance:
     )
 
 
+def drift_directions(simulation: Simulation) -> np.ndarray:
+    """Directions (k, 3), at right angles to each other, in which nothing resists the body's mean motion."""
+    directions = [term.resists() for term in simulation.terms]
+    if simulation.model.dirichlet.held or any(d is None for d in directions):
+        return np.zeros((0, 3))
+    basis = np.linalg.svd(np.concatenate([np.zeros((1, 3)), *(d for d in directions if d is not None)]))
+    return basis[2][np.sum(basis[1] > 1e-9) :]
+
+
 def drift_j(simulation: Simulation, momentum: np.ndarray, mass_kg: float) -> float:
     """Energy [J] of the mean motion across all directions in which something resists, for a momentum (3,) [N s]."""
-    if simulation.model.dirichlet.held:
-        return 0.0
-    directions = [term.resists() for term in simulation.terms]
-    if any(d is None for d in directions):
-        return 0.0
-    basis = np.linalg.svd(np.concatenate([np.zeros((1, 3)), *(d for d in directions if d is not None)]))
-    across = basis[2][np.sum(basis[1] > 1e-9) :]
-    rest = across @ momentum
+    rest = simulation.drifts @ momentum
     return float(0.5 * rest @ rest / mass_kg)

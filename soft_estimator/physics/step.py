@@ -16,6 +16,7 @@ import numpy as np
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.device_body import DeviceBody
+from soft_estimator.physics.energy import drift_directions
 from soft_estimator.physics.guard import guarded_step
 from soft_estimator.physics.integrator import FORCE_BALANCE, fallback_scheme
 from soft_estimator.physics.model import Model
@@ -90,6 +91,14 @@ class Simulation:
             law.bind(self.device, self.parameters, self.start) for law in self.model.laws
         )
         self._known: Any = None  # the last state and what it holds, see `guard`
+        self._drifts: np.ndarray | None = None
+
+    @property
+    def drifts(self) -> np.ndarray:
+        """Directions (k, 3) in which nothing resists the body's mean motion; worked out once."""
+        if self._drifts is None:
+            self._drifts = drift_directions(self)
+        return self._drifts
 
     def with_parameters(self: Any_simulation, parameters: Parameters) -> Any_simulation:
         """The same model with other parameters, on the same arrays of the body."""
@@ -113,6 +122,12 @@ class Simulation:
         a = self.initial_acceleration(u, v) if self.model.integrator.carries_acceleration else v.copy()
         return State(u, v, a, 0.0)
 
+    def at_start(self: Any_simulation) -> Any_simulation:
+        """This simulation without the terms that an undeformed body in any pose does not feel."""
+        other = copy(self)
+        other.terms = tuple(term for term in self.terms if not term.rests_undeformed)
+        return other
+
     def force_balance(self, u: Array) -> tuple[Stage, tuple[Any, ...]]:
         """All terms made linear at a displacement, to ask for the force on it instead of a step."""
         zero = self.device.zero
@@ -120,8 +135,9 @@ class Simulation:
         return stage, self.prepare(stage)
 
     def initial_acceleration(self, u: Array, v: Array) -> Array:
-        """a = M⁻¹ (f - f_int(u)) - α₁ v on the free nodes; a rigid motion strains nothing, so α₂ has no part."""
-        force = self.right_hand_side(*self.force_balance(u))
+        """a = M⁻¹ f - α₁ v on the free nodes; a rigid pose and motion strain nothing, so elasticity has no part."""
+        start = self.at_start()
+        force = start.right_hand_side(*start.force_balance(u))
         return (force / self.mass[:, None] - self.parameters.mass_damping_per_s * v) * self.device.free[:, None]
 
     def prepare(self, stage: Stage) -> tuple[Any, ...]:

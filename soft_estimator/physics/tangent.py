@@ -107,8 +107,9 @@ class Tangent:
 
     def _initial_acceleration(self, changes: ColumnChanges) -> Array:
         """a = M⁻¹ g - α₁ v of `Simulation.initial_acceleration`: the terms' changes of g, and M's own."""
-        s, d, p = self.simulation, self.simulation.device, self.simulation.parameters
-        state = s.initial_state()
+        state, p = self.simulation.initial_state(), self.simulation.parameters
+        s = self.simulation.at_start()
+        d = s.device
         stage, at = s.force_balance(state.u)
         still = s.xp.zeros_like(changes.u)
         change = self._pushed(s, stage, at, d.zero, Columns(changes.u, still, still, still, None))

@@ -95,7 +95,7 @@ class Contact(Term[Touch]):
         self.law, self.obstacle = law, law.obstacle.bind(device.backend, values)
         self.sharpness = values.contact_sharpness_per_m
         self.factor = values.contact_stiffness_pa_per_m * device.point_area
-        self.rest_points = device.at_points(device.position)
+        self.rest_points = device.rest_points
 
     def touch(self, u: Array, time_s: float) -> tuple[Array, Array, Array, Array]:
         """Places, distance, smooth depth and slope of the contact points at displacement u."""

@@ -25,6 +25,7 @@ class Corotated(Term[None]):
     """The cells' stiffness at the rotations of the stage."""
 
     parameters: ClassVar[tuple[str, ...]] = LinearMaterial.parameters
+    rests_undeformed: ClassVar[bool] = True
 
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> None:
         super().__init__(device, values, start)
@@ -75,7 +76,8 @@ class Corotated(Term[None]):
         cells = (stage.rotations, *self.cell_arguments)
         d.backend.cell_forces_adjoint(lmbda, stage.state.u, z, 1.0, *cells, y_bar, r_bar, lame_bar)
         pulled_by_pull(stage, self.values, increment, d.gathered(y_bar, -1.0), out)
-        out.rotations -= r_bar
+        turned = out.by_rotations(d)
+        turned -= r_bar
         self.material.pull(-d.host(lame_bar), out.gradient)
 
     def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:

@@ -167,8 +167,8 @@ class Pulled:
 
     Attributes:
         u, v, a: by the state before the step, (N, 3). guess: by the guess of Δu. known: by the known velocity.
-        rotations: by the cells' rotations, (C, 9). start: by the initial displacement, (N, 3), on the host.
-        gradient: by the parameters.
+        rotations: by the cells' rotations, (C, 9), None where no term turns with them; `by_rotations` makes them.
+        start: by the initial displacement, (N, 3), on the host. gradient: by the parameters.
     """
 
     u: Array
@@ -176,19 +176,27 @@ class Pulled:
     a: Array
     guess: Array
     known: Array
-    rotations: Array
     start: np.ndarray
     gradient: ParameterGradient
+    rotations: Array | None = None
+
+    def by_rotations(self, device: DeviceBody) -> Array:
+        """The derivatives by the cells' rotations, to add to; zero at first."""
+        if self.rotations is None:
+            self.rotations = device.xp.zeros((device.cells, 9))
+        return self.rotations
 
 
 class Term(Generic[At]):
     """One physical effect of a body, with parameters, on a backend; what it does not have it leaves out.
 
     Attributes:
-        parameters: names of the registered parameters that change it.
+        parameters: names of the registered parameters that change it. rests_undeformed: whether an undeformed body at
+            rest in any pose does not feel it, nor a small rigid motion of it.
     """
 
     parameters: ClassVar[tuple[str, ...]] = ()
+    rests_undeformed: ClassVar[bool] = False
 
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> None:
         """device: the body's arrays. values: of the parameters. start: initial displacement (N, 3) [m]."""

@@ -42,6 +42,7 @@ class Nitsche(Term[np.ndarray]):
     """The cells' stiffness against leaving their targets (S, 8, 3) [m]."""
 
     parameters: ClassVar[tuple[str, ...]] = LinearMaterial.parameters
+    rests_undeformed: ClassVar[bool] = True  # what it holds starts where it is held
 
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray, law: NitscheLaw) -> None:
         super().__init__(device, values, start)
@@ -100,7 +101,7 @@ class Nitsche(Term[np.ndarray]):
         u, material = host(stage.state.u), self._material(stage.rotations)
         y, target_bar, turn_bar, share = cells.forces_adjoint(host(lmbda), u, host(z), at, *material)
         pulled_by_pull(stage, self.values, increment, -d.scattered(cells.nodes, y), out)
-        out.rotations[cells.cell] -= d.backend.to_device(turn_bar)
+        out.by_rotations(d)[cells.cell] -= d.backend.to_device(turn_bar)
         self.material.pull(-share, out.gradient, cells.cell)
         np.add.at(out.start, cells.nodes, -target_bar @ self.law.path.at(stage.balance_time_s)[0])
 
