@@ -23,8 +23,12 @@ def plain_name(name: str) -> str:
     base, _, rest = name.partition("[")
     if base not in REGISTRY:
         return name[:1].upper() + name[1:].replace("_", " ")
-    index = rest.rstrip("]")
-    return REGISTRY[base].component_title(int(index)) if index else REGISTRY[base].title
+    kind, index = REGISTRY[base], rest.rstrip("]")
+    if not index:
+        return kind.title
+    # Names come from recordings and topics too: a component that cannot be is shown as it was written.
+    known = index.isdecimal() and len(index) < 10 and (kind.shape != "vector" or int(index) < 3)
+    return kind.component_title(int(index)) if known else f"{kind.title} {index}"
 
 
 def choose_unit(unit: str, values: Iterable[float]) -> tuple[float, str]:

@@ -16,6 +16,7 @@ from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.contact import ContactLaw
+from soft_estimator.physics.terms.corotated import Corotated
 
 YOUNG, STRETCH = 4000.0, 0.01
 SIZE_M = np.array([0.08, 0.04, 0.04])
@@ -33,7 +34,10 @@ def force_of(body: Body, poissons_ratio: float, strain: np.ndarray) -> np.ndarra
     simulation = Simulation(build_model(body, theta_scheme(0.01)), parameters)
     still = np.tile(np.eye(3).ravel(), (body.cell_count, 1))
     u = body.node_position_m @ strain
-    return -np.asarray(simulation.forces(u, simulation.zero, None, still, 0.0))
+    device, corner = simulation.device, np.empty((body.cell_count, 24))
+    elastic = simulation.term(Corotated).cell_arguments
+    device.backend.cell_forces(u, device.zero, 1.0, still, *elastic, corner)
+    return device.gathered(corner)
 
 
 @pytest.mark.parametrize("nu", RATIOS)
