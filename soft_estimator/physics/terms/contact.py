@@ -96,6 +96,7 @@ class Contact(Term[Touch]):
         self.sharpness = values.contact_sharpness_per_m
         self.factor = values.contact_stiffness_pa_per_m * device.point_area
         self.rest_points = device.rest_points
+        self._last: tuple[State, tuple[Array, Array, Array, Array]] | None = None
 
     def touch(self, u: Array, time_s: float) -> tuple[Array, Array, Array, Array]:
         """Places, distance, smooth depth and slope of the contact points at displacement u."""
@@ -236,11 +237,17 @@ class Contact(Term[Touch]):
         out.guess += scheme.c_k * x_bar + m_bar if at.implicit else -m_bar
 
     def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
-        distance = self.device.host(self.touch(state.u, state.time_s)[1])
+        distance = self.device.host(self._touch_of(state)[1])
         return {"contact_j": float(self.device.host(self.factor) @ softplus_integral(self.sharpness, distance))}
 
+    def _touch_of(self, state: State) -> tuple[Array, Array, Array, Array]:
+        """`touch` at a state; energy and force ask for the same one in turn."""
+        if self._last is None or self._last[0] is not state:
+            self._last = (state, self.touch(state.u, state.time_s))
+        return self._last[1]
+
     def force_n(self, state: State) -> np.ndarray:
-        x, _, depth, _ = self.touch(state.u, state.time_s)
+        x, _, depth, _ = self._touch_of(state)
         normal = self.obstacle.gradient(x, state.time_s)
         return self.device.host(((self.factor * depth)[:, None] * normal).sum(axis=0))
 
