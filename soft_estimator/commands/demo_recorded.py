@@ -90,7 +90,8 @@ def run_recorded_demo(
     follower = _Follower(show)
     result = replay_bag(bag, replay, folder, backend=chosen, listener=follower)
     if not follower.estimates:
-        raise ValueError(f"the bag of {seconds:g} s gave no estimate; watch longer with --seconds")
+        why = "; ".join(f"{item.count} frames: {item.example}" for item in result.refusals.most_first()[:2])
+        raise ValueError(f"the bag of {seconds:g} s gave no estimate ({why}); watch longer with --seconds")
     say("writing the report")
     content = {**result_files(result), **follower.files(result)}
     for name, text in content.items():

@@ -17,13 +17,18 @@ from soft_estimator.commands.scene_setup import add_progress, check_data, check_
 if TYPE_CHECKING:
     from soft_estimator.live.fleet import ReplayJob, ReplayOutcome
 
+MOST_REASONS = 6  # why frames were not used, on a screen; metrics.json has all
+
 DESCRIPTION = """Run the live estimator over recordings without ROS, as fast as the machine allows: ROS 2 bags (MCAP or
 SQLite), or folders of point files or depth images.
 
 The same bag and configuration give the same bytes in estimates.csv, whatever the number of threads. Where a bag holds
 ground truth (see `soft-estimator record`), errors are measured against it."""
 
-EPILOG = """files written to DIR (of several bags: to DIR/<bag>, and metrics.json and metrics.csv over all to DIR):
+EPILOG = """exit code:
+  1  not one frame gave an estimate; the lines on stderr say why, the most frequent reason first
+
+files written to DIR (of several bags: to DIR/<bag>, and metrics.json and metrics.csv over all to DIR):
   estimates.csv   an estimate a line: stamp, status, and of each parameter value, std, 95 % interval, observable
   metrics.json    errors, interval coverage, time to converge, surface error, prediction of the last frames without
                   looking at them (--hold-out), dropped frames, time a frame took
@@ -189,10 +194,12 @@ def _finish(args: argparse.Namespace, outcomes: list[ReplayOutcome]) -> int:
         metrics = outcomes[0].metrics
         if metrics is None:
             raise ValueError(outcomes[0].error)
+        for line in _why_none(metrics):
+            stderr_line(line, label="error")
         for note in metrics["notes"]:
             stderr_line(note, label="note")
         print(json.dumps(metrics) if args.json else _report(metrics, outcomes[0], args.out))
-        return 0
+        return 0 if metrics["estimates"] else 1
     rows = fleet_rows([(o.name, o.metrics, o.error) for o in outcomes])
     args.out.mkdir(parents=True, exist_ok=True)
     summary = {"bags": rows}
@@ -202,7 +209,28 @@ def _finish(args: argparse.Namespace, outcomes: list[ReplayOutcome]) -> int:
     failed = [o.name for o in outcomes if o.error]
     if failed:
         stderr_line(f"{len(failed)} of {len(outcomes)} bags failed: {', '.join(failed)}", label="error")
-    return 2 if failed else 0
+    without = [o.name for o in outcomes if o.metrics is not None and not o.metrics["estimates"]]
+    if without:
+        stderr_line(
+            f"{len(without)} of {len(outcomes)} bags gave no estimate: {', '.join(without)}; see not_used_because in "
+            "their metrics.json",
+            label="error",
+        )
+    return 2 if failed else 1 if without else 0
+
+
+def _why_none(metrics: dict[str, Any]) -> list[str]:
+    """Lines about a recording without a single estimate: how many frames were not used, and why."""
+    if metrics["estimates"]:
+        return []
+    frames = metrics["frames"]
+    reasons = frames["not_used_because"]
+    if not reasons:
+        return [f"no estimate from {frames['in_bag']} frames: there are too few of them; record a whole drop"]
+    return [
+        f"no estimate: {frames['dropped']} of {frames['in_bag']} frames were not used",
+        *(f"{r['frames']} frames: {r['reason']}" for r in reasons[:MOST_REASONS]),
+    ]
 
 
 def _report(metrics: dict[str, Any], outcome: ReplayOutcome, out: Path) -> str:
@@ -213,6 +241,8 @@ def _report(metrics: dict[str, Any], outcome: ReplayOutcome, out: Path) -> str:
         f"  frames    {frames['in_bag']} over {metrics['duration_s']:.3g} s, {frames['dropped']} dropped, "
         f"{metrics['estimates']} estimates, {metrics['status']} at the end",
     ]
+    if metrics["estimates"]:
+        lines += [f"  not used  {r['frames']}: {r['reason']}" for r in frames["not_used_because"][:MOST_REASONS]]
     for row in metrics["parameters"]:
         known = ""
         if row["truth"] is not None:

@@ -34,6 +34,7 @@ class ReportListener:
             subtitle=f"Replay of {result.bag.name}, frame by frame as a live camera.",
             truth=result.truth,
             counters=result.counters,
+            refusals=result.refusals,
             facts=_facts(result.metrics),
             configuration=config_text(result.config),
         )

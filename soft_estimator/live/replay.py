@@ -14,6 +14,7 @@ from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
+from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
@@ -38,6 +39,7 @@ class ReplayResult:
         bag, config, scene: what was replayed, and how.
         labels: names of the estimated parameters. rows: one an estimate, see `estimate_row`.
         truth: true values by the estimates' labels, where known. counters: frames used and set aside.
+        refusals: why frames were not used, those that could not be read among them.
         metrics: as written to metrics.json; what stands under `timing` depends on the machine.
         notes: what a reader should know.
     """
@@ -49,6 +51,7 @@ class ReplayResult:
     rows: list[list[str]]
     truth: dict[str, float]
     counters: Counters
+    refusals: Refusals
     metrics: dict[str, Any]
     notes: list[str] = field(default_factory=list)
 
@@ -95,6 +98,7 @@ class _Run:
     seconds: list[float] = field(default_factory=list)
     stamps: list[float] = field(default_factory=list)
     problems: dict[str, int] = field(default_factory=dict)
+    unreadable: Refusals = field(default_factory=Refusals)
     remarks: dict[str, int] = field(default_factory=dict)
     last: LiveEstimate | None = None
     fitted: LiveEstimate | None = None  # the last estimate before the held-out frames
@@ -136,16 +140,17 @@ def replay_bag(
     held_out = score_prediction(scene, run.fitted, run.held_out, run.stamps[0], backend) if run.fitted else None
     notes = [*scene.warnings, *camera.notes, *_shortened(run.remarks)]
     counters = pipeline.window.counters if run.seconds else Counters()
+    refusals = run.unreadable.joined(pipeline.window.refusals) if run.seconds else run.unreadable
     metrics: dict[str, Any] = {
         "bag": str(path),
         "scene": config.scene.name,
         "backend": backend.name,
         "notes": notes,
     }
-    metrics |= _metrics(camera, run, counters, held_out)
+    metrics |= _metrics(camera, run, counters, refusals, held_out)
     metrics["timing"]["total_s"] = perf_counter() - clock
     labels = [track.label for track in run.tracks.tracks.values()]
-    return ReplayResult(Path(path), config, scene, labels, run.rows, truth.values, counters, metrics, notes)
+    return ReplayResult(Path(path), config, scene, labels, run.rows, truth.values, counters, refusals, metrics, notes)
 
 
 def _shortened(notes: dict[str, int]) -> list[str]:
@@ -170,6 +175,7 @@ def _add_frame(frame: Frame, pipeline: LivePipeline, run: _Run, learnt: int) -> 
     run.stamps.append(frame.time_s)
     if frame.cloud is None:
         run.problems[frame.problem] = run.problems.get(frame.problem, 0) + 1
+        run.unreadable.add(frame.time_s, frame.problem)
         return
     clock = perf_counter()
     estimate = pipeline.add_cloud(frame.time_s, frame.cloud, frame.mask)
@@ -208,13 +214,16 @@ def true_values(scene: Scene, variables: Variables, rows: tuple[TruthRow, ...]) 
     return {v.label: float(x) for v, x in zip(variables.variables, values) if v.name in known}
 
 
-def _metrics(camera: Recording, run: _Run, counters: Counters, held_out: dict[str, Any] | None) -> dict[str, Any]:
+def _metrics(
+    camera: Recording, run: _Run, counters: Counters, refusals: Refusals, held_out: dict[str, Any] | None
+) -> dict[str, Any]:
     start_s = run.stamps[0] if run.stamps else 0.0
     frames: dict[str, Any] = {
         "in_bag": len(camera),
         "unreadable": sum(run.problems.values()),
         "unreadable_reasons": run.problems,
         **counters.as_dict(),
+        "not_used_because": refusals.as_plain(),
     }
     frames["dropped"] = frames["in_bag"] - counters.frames_used
     return {

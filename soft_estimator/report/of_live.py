@@ -11,6 +11,7 @@ import yaml
 
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
+from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.pictures.wording import plain_name
 from soft_estimator.report.content import Moment, Plane, ReportContent, ReportParameter, Series
 from soft_estimator.report.of_estimate import moment_of, view_from
@@ -61,6 +62,7 @@ class LiveHistory:
         subtitle: str = "",
         truth: Mapping[str, float] | None = None,
         counters: Counters | None = None,
+        refusals: Refusals | None = None,
         facts: Sequence[tuple[str, str]] = (),
         timing: Sequence[tuple[str, float]] = (),
         warnings: Sequence[str] = (),
@@ -70,6 +72,7 @@ class LiveHistory:
 
         Args:
             truth: true natural values by the parameters' labels, where known. counters: frames in, used, set aside.
+            refusals: why frames were not used.
             facts, timing, warnings: added to what is known from the estimates. configuration: the scene by default.
         """
         config = self.scene.config
@@ -79,14 +82,14 @@ class LiveHistory:
             title=title or config.name,
             subtitle=subtitle or f"Estimated live, frame by frame. {config.description}".strip(),
             parameters=self._parameters(truth or {}),
-            warnings=[*warnings, *self._warnings(), *self._too_narrow(truth or {})],
+            warnings=[*warnings, *self._warnings(refusals or Refusals()), *self._too_narrow(truth or {})],
             series=self._series(start_s, truth or {}),
             cost=self._single(start_s, 3, "cost of the window", ""),
             residual=self._single(start_s, 4, "points off the twin, RMS", "m"),
             faces=self.scene.body.surface.faces,
             moments=self._moments(start_s),
             timing=[*timing, *self._timing()],
-            facts=[*facts, *self._facts(counters)],
+            facts=[*facts, *self._facts(counters), *_not_used(refusals or Refusals())],
             configuration=configuration or plain,
             up=config.picture.up,
             view_from=view_from(self.scene),
@@ -147,10 +150,11 @@ class LiveHistory:
             out.append(moment_of(self.scene, e.stamp_s - start_s, e.u_m, e.points_m, e.residual_m, plane))
         return out
 
-    def _warnings(self) -> list[str]:
+    def _warnings(self, refusals: Refusals) -> list[str]:
         lines = [line[:1].upper() + line[1:] + "." for line in self.scene.warnings]
         if not self.estimates:
-            return [*lines, "There was no estimate: no frame could be used. `soft-estimator inspect` shows why."]
+            why = [f"{r.count} frames: {r.example}." for r in refusals.most_first()]
+            return ["There was no estimate: no frame could be used.", *why, *lines]
         if self.estimates[-1][1] != "tracking":
             lines.append("The object was lost at the end; the values are the last ones before that.")
         for note, count in self.notes.items():
@@ -176,6 +180,11 @@ class LiveHistory:
             rows.append(("noise the residuals show", f"{self.last.noise_scale:.2f} times the stated"))
         body = self.scene.body
         return [*((key, str(v)) for key, v in rows), ("body", f"{body.node_count} nodes, {body.cell_count} cells")]
+
+
+def _not_used(refusals: Refusals) -> list[tuple[str, str]]:
+    """Why frames were not used, a row a reason."""
+    return [(f"not used: {item.example}", f"{item.count} frames") for item in refusals.most_first()]
 
 
 def _shown(label: str, beside: Sequence[Estimate]) -> str:

@@ -33,6 +33,7 @@ from soft_estimator.ros.worker import Worker
 from soft_estimator.scene.scene import Scene
 
 _END_S = 3.0  # waited for the worker's end
+_MOST_REASONS = 5  # why frames were not used, in /diagnostics
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -185,7 +186,7 @@ class EstimatorNode(LifecycleNode):
         status = {"window": "preparing" if window is None else window.status, "active": str(self.active).lower()}
         if window is not None and window.waiting_for:
             status["waiting_for"] = window.waiting_for
-        return {**status, **queue, **({} if window is None else window.counters.as_dict())}
+        return {**status, **queue, **({} if window is None else {**window.counters.as_dict(), **_not_used(window)})}
 
     def _change_window(self, config: WindowConfig) -> None:
         if config.start != self.window_config.start:
@@ -206,6 +207,12 @@ class EstimatorNode(LifecycleNode):
     def close(self) -> bool:
         """End the worker; whether it ended."""
         return self.worker is None or self.worker.stop(_END_S)
+
+
+def _not_used(window: SlidingWindow) -> dict[str, str]:
+    """Why frames were not used, the most frequent reasons first, for /diagnostics."""
+    reasons = window.refusals.most_first()[:_MOST_REASONS]
+    return {f"not_used_because_{k}": f"{r.count} frames: {r.example}" for k, r in enumerate(reasons, 1)}
 
 
 def _warm_up(window: SlidingWindow, scene: Scene) -> None:

@@ -173,6 +173,13 @@ def test_bad_frames_are_counted_not_fatal(model: Model, field: CarriedField, fra
     c = target.counters
     assert (c.frames_in, c.frames_used, c.frames_refused, c.frames_empty, c.frames_late) == (7, 2, 1, 2, 2)
     assert c.points_set_aside == 50 + 300
+    # Every frame is used or has its reason: 2 + 5 = 7.
+    assert target.refusals.total == 5
+    assert {r.example: r.count for r in target.refusals.most_first()} == {
+        "0 usable points; 20 are needed": 2,
+        "its stamp is not later than the frame's before it": 2,
+        "its stamp is not a number": 1,
+    }
 
 
 def test_close_frames_are_thinned(model: Model, field: CarriedField, frames: list[ObservedFrame]) -> None:

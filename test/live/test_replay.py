@@ -60,6 +60,7 @@ def test_the_truth_is_found(replayed: ReplayResult) -> None:
     assert stiffness["converged_after_s"] < 0.08  # it lands after 30 ms
     assert metrics["status"] == "tracking" and metrics["frames"]["in_bag"] == 9
     assert metrics["frames"]["dropped"] == 9 - metrics["frames"]["frames_used"]
+    assert sum(row["frames"] for row in metrics["frames"]["not_used_because"]) == metrics["frames"]["dropped"]
     assert len(replayed.rows) == metrics["estimates"] >= 6
 
 
@@ -159,6 +160,23 @@ def test_an_empty_view_gives_an_empty_table(config: ReplayConfig, tmp_path: Path
     assert made.rows == [] and made.metrics["frames"]["frames_empty"] == 3 and made.metrics["status"] == "none"
     assert result_files(made)[ESTIMATES].startswith(b"stamp_s,status")
     assert json.loads(result_files(made)[METRICS])["surface"] is None
+    (why,) = made.metrics["frames"]["not_used_because"]
+    assert why["frames"] == 3 and "192 not measured" in why["reason"]
+
+
+def test_no_estimate_is_a_failure_with_its_reasons_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four frames without a point: exit code 1; every frame is accounted for, in the
+    terminal, in metrics.json and in the report."""
+    with BagWriter(tmp_path / "blind") as writer:
+        for k in range(1, 5):
+            writer.cloud("/camera/points", k * 10**8, "camera", np.full((12, 16, 3), np.nan))
+    scene, out = write_scene(tmp_path), tmp_path / "out"
+    assert main(["replay", str(tmp_path / "blind"), "--scene", str(scene), "--out", str(out), "--backend", "cpu"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert "no estimate: 4 of 4 frames were not used" in said[0] and "4 frames: none of the cloud's" in said[1]
+    frames = json.loads((out / METRICS).read_text())["frames"]
+    assert sum(row["frames"] for row in frames["not_used_because"]) == frames["dropped"] == 4
+    assert "4 frames: none of the cloud" in (out / "report.html").read_text()
 
 
 def test_the_configuration_comes_back(config: ReplayConfig, tmp_path: Path) -> None:

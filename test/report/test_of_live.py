@@ -11,6 +11,7 @@ import pytest
 from soft_estimator.config import SceneConfig
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
+from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.report import report_html
 from soft_estimator.report.of_live import MOST_MOMENTS, LiveHistory
 from soft_estimator.scene.scene import Scene, build_scene
@@ -79,6 +80,12 @@ def test_a_lost_object_is_said_and_the_last_answer_kept(scene: Scene) -> None:
 
 
 def test_a_run_without_an_estimate_still_has_a_report(scene: Scene) -> None:
-    content = LiveHistory(scene).content()
-    assert not content.parameters and "no frame could be used" in " ".join(content.warnings)
+    refusals = Refusals()
+    refusals.add(1.0, "hidden by a hand", 7)
+    content = LiveHistory(scene).content(refusals=refusals)
+    assert not content.parameters and "no frame could be used" in content.warnings[0]
+    assert (
+        content.warnings[1] == "7 frames: hidden by a hand."
+        and ("not used: hidden by a hand", "7 frames") in content.facts
+    )
     assert "<h1>box</h1>" in report_html(content)

@@ -24,6 +24,7 @@ from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, 
 from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.misfit import MisfitWatch
+from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
@@ -67,7 +68,7 @@ class SlidingWindow:
         material = [n for n in names if n.partition("[")[0] not in POSE]
         self.lasting = Lasting(reference, material, dict(prior_std or {}), self.config.surface_std_m)
         self.episodes = Episodes(model, self.lasting, self.config, self.backend, self.kinds, self.loss)
-        self.counters = Counters()
+        self.counters, self.refusals = Counters(), Refusals()
         self._bent = BentStarts()
         self.last: LiveEstimate | None = None
         self.waiting_for = ""  # why the last frame did not count
@@ -115,6 +116,7 @@ class SlidingWindow:
         """So many frames were dropped because work was late; begin anew at the next one, knowing what is known."""
         self.counters.frames_in += frames
         self.counters.frames_late += frames
+        self.refusals.add(self._order.newest_s or 0.0, "work was late: whole episodes are left out", frames)
         self._learn()
         self._end_episode()
 
@@ -124,7 +126,7 @@ class SlidingWindow:
         self.counters.frames_empty += 1
         self._check_order(stamp_s)
         self._order.newest_s = stamp_s
-        return self._without_object(stamp_s, reason)
+        return self._refused(stamp_s, reason)
 
     def add_frame(self, stamp_s: float, points_m: np.ndarray, std_m: np.ndarray | float) -> LiveEstimate | None:
         """Take in a cloud.
@@ -142,7 +144,7 @@ class SlidingWindow:
         points, std = self._usable(points_m, std_m)
         if len(points) < LEAST_POINTS:
             self.counters.frames_empty += 1
-            return self._without_object(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
+            return self._refused(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
         return self._take_in(frame_of(stamp_s, points, std, self.sensor_m), start, notes)
 
     def add_measurement(self, frame: Any) -> LiveEstimate | None:
@@ -154,7 +156,7 @@ class SlidingWindow:
         wrong = self.kinds.of(frame).check(frame)
         if wrong:
             self.counters.frames_empty += 1
-            return self._without_object(frame.time_s, f"the frame {wrong}")
+            return self._refused(frame.time_s, f"the frame {wrong}")
         return self._take_in(frame, start, notes)
 
     def _admitted(self, stamp_s: float) -> tuple[str, ...] | None:
@@ -162,6 +164,7 @@ class SlidingWindow:
         self.counters.frames_in += 1
         if not np.isfinite(stamp_s):
             self.counters.frames_refused += 1
+            self.refusals.add(stamp_s, "its stamp is not a number")
             return None
         notes = self._check_order(stamp_s)
         if notes is not None:
@@ -182,10 +185,10 @@ class SlidingWindow:
             self.counters.frames_refused += 1
             self._learn()
             self._end_episode()
-            return self._without_object(stamp_s, f"started anew: {error}")
+            return self._refused(stamp_s, f"started anew: {error}")
         if fit is None or refused:
             self.counters.frames_refused += 1
-            return self._without_object(stamp_s, refused)
+            return self._refused(stamp_s, refused)
         self.counters.frames_used += 1
         self._order.used_s, self._lost, self.waiting_for = stamp_s, False, ""
         return self._estimate(fit, stamp_s, start, notes)
@@ -205,6 +208,10 @@ class SlidingWindow:
             self._end_episode()
         self.counters.frames_late += verdict.late
         self.counters.frames_thinned += verdict.thinned
+        if verdict.late:
+            self.refusals.add(stamp_s, "its stamp is not later than the frame's before it")
+        elif verdict.thinned:
+            self.refusals.add(stamp_s, "it followed the last one sooner than window.least_interval_s")
         return None if verdict.late or verdict.thinned else verdict.notes
 
     def _usable(self, points_m: np.ndarray, std_m: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
@@ -269,6 +276,11 @@ class SlidingWindow:
             answer = self._fit.answer()
             self.lasting.learnt = self._learnt_from(answer)
             self.lasting.touched = self.lasting.touched or answer.touched
+
+    def _refused(self, stamp_s: float, reason: str) -> LiveEstimate | None:
+        """Count why a frame is not used; then as without an object."""
+        self.refusals.add(stamp_s, reason)
+        return self._without_object(stamp_s, reason)
 
     def _without_object(self, stamp_s: float, reason: str) -> LiveEstimate | None:
         """Hold the last estimate; call the object lost when it has been away for too long."""
