@@ -23,7 +23,8 @@ _SEEN, _GUESSED = (0xE8, 0x6B, 0x4D), (0x9A, 0xA2, 0xB1)
 
 _SCAN_EXAMPLES = """examples:
   soft-estimator scan frames --out body.npz
-  soft-estimator scan scan.mcap --out body.npz --prior revolution --cells 6000
+  soft-estimator scan scan.mcap --out body.npz --cells 6000
+  soft-estimator scan scan.mcap --out body.npz --prior revolution
   soft-estimator scan frames --out body.npz --json | jq .coverage"""
 
 _INSPECT_EXAMPLES = """exit code:
@@ -56,9 +57,10 @@ def add_scan_parser(subparsers: argparse._SubParsersAction) -> argparse.Argument
     )
     parser.add_argument(
         "--prior",
-        choices=("none", "revolution", "half-turn", "mirror", "extrusion", "poisson"),
-        default="none",
-        help="what closes the side no camera saw (%(default)s: what was not seen free is body: for views all round)",
+        choices=("auto", "none", "revolution", "half-turn", "mirror", "extrusion", "poisson"),
+        default="auto",
+        help="what closes the side no camera saw (%(default)s: plain shapes and all priors are tried, and what the "
+        "data support is taken; none: what was not seen free is body)",
     )
     parser.add_argument("--frames", type=int, default=None, help="most frames to use")
     parser.set_defaults(run=run_scan)
@@ -113,19 +115,21 @@ def _finder_settings(args: argparse.Namespace) -> FinderSettings:
 def run_scan(args: argparse.Namespace) -> int:
     """Fuse static frames into a closed body and write it with a preview mesh."""
     from soft_estimator.perception.rest_shape import count_active_cells
-    from soft_estimator.perception.scan import fuse_scan
+    from soft_estimator.perception.scan import close_body
+    from soft_estimator.perception.scan_choice import choose_body, with_prior
+    from soft_estimator.perception.scan_frames import gather
     from soft_estimator.recordings.opening import read_frames
 
     try:
-        symmetric = args.prior in ("revolution", "half-turn", "mirror")
         settings = ScanSettings(
-            target_cells=args.cells,
-            voxel_m=None if args.voxel_mm is None else args.voxel_mm / 1000,
-            prior="symmetry" if symmetric else args.prior,
-            symmetry=args.prior.replace("-", "_") if symmetric else "revolution",
+            target_cells=args.cells, voxel_m=None if args.voxel_mm is None else args.voxel_mm / 1000
         )
         frames = list(islice(read_frames(args.frames_path, args.topic, args.fixed_frame), args.frames))
-        body = fuse_scan([f.usable() for f in frames], settings, _finder_settings(args), [f.mask for f in frames])
+        data = gather([f.usable() for f in frames], settings, _finder_settings(args), [f.mask for f in frames])
+        if args.prior == "auto":
+            body = choose_body(data, settings)
+        else:
+            body = close_body(data, with_prior(settings, args.prior.replace("-", "_")))
         write_body(args.out, body)
     except ValueError as error:
         print(f"soft-estimator: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -135,11 +139,13 @@ def run_scan(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({
             "file": str(args.out), "frames": body.frames, "size_m": np.ptp(body.vertices_m, axis=0).tolist(),
-            "volume_m3": float(body.volume_m3), "coverage": float(body.coverage), "cells": cells,
+            "volume_m3": float(body.volume_m3), "volume_std_m3": body.volume_std_m3, "prior": body.prior,
+            "misfit_m": body.misfit_m, "coverage": float(body.coverage), "cells": cells,
             "spacing_m": body.grid.spacing_m, "notes": list(body.notes),
         }))  # fmt: skip
         return 0
-    print(f"{args.out}: {body.frames} frames, {size} m, {1e6 * body.volume_m3:.1f} cm³")
+    std = "" if body.volume_std_m3 is None else f" ± {1e6 * body.volume_std_m3:.1f}"
+    print(f"{args.out}: {body.frames} frames, {size} m, {1e6 * body.volume_m3:.1f}{std} cm³")
     print(f"  {body.coverage:.0%} of the surface was seen; {cells} cells of {edge_mm:.1f} mm")
     for note in body.notes:
         print(f"  {note}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
@@ -11,15 +11,13 @@ from scipy import ndimage
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3, vertex_areas_m2
 from soft_estimator.perception.cloud import Cloud
-from soft_estimator.perception.fusion import Field, View, fuse, make_view, ray_pitch
-from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints, Why
-from soft_estimator.perception.plane import PlaneFit
+from soft_estimator.perception.fusion import Field, View, fuse
+from soft_estimator.perception.objects import ObjectPoints, Why
 from soft_estimator.perception.poisson import poisson_distance_m
 from soft_estimator.perception.rest_shape import grid_with_cells
+from soft_estimator.perception.scan_frames import Frame, ScanData, gather
 from soft_estimator.perception.settings import FinderSettings, ScanSettings
 from soft_estimator.perception.symmetry import find_symmetry
-
-Frame = tuple[np.ndarray, np.ndarray]  # rotation and translation, body frame to fixed frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +34,9 @@ class ScannedBody:
         voxel_m: voxel of the fusion [m].
         frames: frames that were fused.
         notes: what a reader should know.
+        prior: what closed the unseen side: revolution, half_turn, mirror, extrusion, poisson or none.
+        volume_std_m3: standard deviation of the volume [m³]; None where it was not judged (see `choose_body`).
+        misfit_m: how far the body, drawn as the cameras saw it, lies off what they saw [m]; None where not judged.
     """
 
     grid: SignedDistanceGrid
@@ -49,6 +50,9 @@ class ScannedBody:
     voxel_m: float
     frames: int
     notes: tuple[str, ...] = ()
+    prior: str = ""
+    volume_std_m3: float | None = None
+    misfit_m: float | None = None
 
 
 def fuse_scan(
@@ -63,111 +67,37 @@ def fuse_scan(
         clouds: frames of the body at rest on its support, from one pose or several.
         masks: per frame, which points may belong to the object; see `ObjectFinder.process`.
     """
-    settings, finder = settings or ScanSettings(), finder or FinderSettings()
-    frames, notes = _find_in_frames(clouds, finder, masks)
-    plane = _mean_plane([found.plane for _, found in frames if found.plane is not None])
-    points = np.concatenate([found.points_m for _, found in frames])
-    frame = _body_frame(plane, points)
-    local = (points - frame[1]) @ frame[0]
-    voxel, truncation, smooth = _resolution(frames, local, settings, finder)
-    views = [_view(cloud, found, finder, smooth) for cloud, found in frames]
-    grow = truncation + 2 * voxel
-    low, high = local.min(axis=0) - grow, local.max(axis=0) + grow
-    budget = (truncation, finder.noise, settings.node_budget)
+    settings = settings or ScanSettings()
+    return close_body(gather(clouds, settings, finder or FinderSettings(), masks), settings)
+
+
+def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
+    """A closed body from what was seen, the unseen closed by the prior of the settings."""
+    views, frame, notes = data.views, data.frame, list(data.notes)
+    grow = data.truncation_m + 2 * data.voxel_m
+    low, high = data.local_m.min(axis=0) - grow, data.local_m.max(axis=0) + grow
+    budget = (data.truncation_m, data.noise, settings.node_budget)
     reach = 0.6 * float(np.max((high - low)[:2])) * np.array([1.0, 1.0, 0.0])  # back as far as the body's shadow
     copies: list[View] = []
     if settings.prior == "symmetry":
-        around = fuse(views, frame, low - reach, high + reach, voxel, *budget)
-        symmetry = find_symmetry(around, local, settings.symmetry)
+        around = fuse(views, frame, low - reach, high + reach, data.voxel_m, *budget)
+        symmetry = find_symmetry(around, data.local_m, settings.symmetry)
         notes.append(symmetry.described)
         copies = _symmetric_views(views, frame, symmetry.motions)
-        mapped = np.concatenate([local @ q.T + b for q, b in symmetry.motions])
+        mapped = np.concatenate([data.local_m @ q.T + b for q, b in symmetry.motions])
         low, high = np.minimum(low, mapped.min(axis=0) - grow), np.maximum(high, mapped.max(axis=0) + grow)
     elif settings.prior == "none":
         low, high = low - reach, high + reach
-    real = fuse(views, frame, low, high, voxel, *budget)
-    fused = fuse([*views, *copies], frame, low, high, voxel, *budget) if copies else real
-    seen = fuse([view.of_body() for view in views], frame, low, high, voxel, *budget)
+    real = fuse(views, frame, low, high, data.voxel_m, *budget)
+    fused = fuse([*views, *copies], frame, low, high, data.voxel_m, *budget) if copies else real
+    seen = fuse([view.of_body() for view in views], frame, low, high, data.voxel_m, *budget)
+    truncation = data.truncation_m
     unknown = np.array(-truncation)
     if settings.prior == "extrusion":
-        unknown = np.where(_columns(real, frames, frame)[:, :, None], -truncation, truncation)
+        unknown = np.where(_columns(real, data.frames, frame)[:, :, None], -truncation, truncation)
     elif settings.prior == "poisson":
-        unknown = np.clip(poisson_distance_m(real, views, frame, plane is not None), -truncation, truncation)
-    return _finish(seen, fused, unknown, plane is not None, frame, settings, len(frames), notes)
-
-
-def _find_in_frames(
-    clouds: Iterable[Cloud], finder: FinderSettings, masks: Iterable[np.ndarray | None] | None
-) -> tuple[list[tuple[Cloud, ObjectPoints]], list[str]]:
-    frames: list[tuple[Cloud, ObjectPoints]] = []
-    notes: list[str] = []
-    last = "there are no frames"
-    masks = iter(masks) if masks is not None else None
-    # Pixels at grazing incidence complete the object in a single frame. In a field, where each stands for the space
-    # before and behind it, they do more harm than good.
-    search = ObjectFinder(replace(finder, steepest_incidence_rad=0.0))
-    for index, cloud in enumerate(clouds):
-        if frames and not np.allclose(frames[-1][0].rotation, cloud.rotation):
-            search.forget()  # another pose sees another side: the piece's size does not carry over
-        found = search.process(cloud, next(masks) if masks is not None else None)
-        if isinstance(found, NothingFound):
-            last = found.reason
-            notes.append(f"frame {index} left out: {found.reason}")
-        else:
-            frames.append((cloud, found))
-    if not frames:
-        raise ValueError(f"no frame of the scan shows the object: {last}")
-    return frames, notes
-
-
-def _mean_plane(planes: list[PlaneFit]) -> np.ndarray | None:
-    """Mean (n, d) of the frames' planes, (4,), None without any."""
-    if not planes:
-        return None
-    row = np.mean([plane.as_row for plane in planes], axis=0)
-    tilt = max(float(np.arccos(np.clip(plane.normal @ row[:3] / np.linalg.norm(row[:3]), -1, 1))) for plane in planes)
-    if tilt > 0.09:
-        raise ValueError(
-            f"the frames' support planes differ by up to {np.degrees(tilt):.1f} degrees; check the camera poses"
-        )
-    return row / np.linalg.norm(row[:3])
-
-
-def _body_frame(plane: np.ndarray | None, points: np.ndarray) -> Frame:
-    """z along the plane's normal, origin on the plane under the middle of the points."""
-    up = np.array([0.0, 0.0, 1.0]) if plane is None else plane[:3]
-    side = np.eye(3)[int(np.argmin(np.abs(up)))]
-    x = side - (side @ up) * up
-    x /= np.linalg.norm(x)
-    rotation = np.stack([x, np.cross(up, x), up], axis=1)
-    middle = 0.5 * (points.min(axis=0) + points.max(axis=0))
-    if plane is not None:
-        middle = middle - (up @ middle + plane[3]) * up
-    return rotation, middle
-
-
-def _resolution(
-    frames: list[tuple[Cloud, ObjectPoints]], local: np.ndarray, settings: ScanSettings, finder: FinderSettings
-) -> tuple[float, float, int]:
-    """Voxel [m], truncation [m] and smoothing radius [px]: as fine as the pixels, no finer than the wanted cells
-    need."""
-    noise, depths, pitches = finder.noise, [], []
-    for cloud, found in frames:
-        depths.append(float(np.median((found.points_m - cloud.sensor_m) @ cloud.axis)))
-        pitches.append(ray_pitch(cloud))
-    depth = float(np.median(depths))
-    std, pixel = noise.floor_m + noise.per_m * depth**2, float(np.median(pitches)) * depth
-    extent = np.ptp(local, axis=0)
-    cell = float((0.5 * np.prod(np.maximum(extent, 1e-6)) / settings.target_cells) ** (1 / 3))
-    voxel = settings.voxel_m or float(np.clip(0.6 * cell, 1.5 * pixel, max(extent.max() / 12, 1.5 * pixel)))
-    smooth = int(np.clip(np.ceil(voxel / max(pixel, 1e-9) - 0.5), 1, 4))
-    return voxel, max(2.5 * voxel, 4 * std), smooth
-
-
-def _view(cloud: Cloud, found: ObjectPoints, finder: FinderSettings, smooth_px: int) -> View:
-    body, support = found.why == Why.KEPT, found.why == Why.PLANE
-    ignored = (found.why == Why.FLYING) | (found.why == Why.SPECK) | (found.why == Why.NOT_MEASURED)
-    return make_view(cloud, body, support, ignored, finder.noise, smooth_px)
+        unknown = np.clip(poisson_distance_m(real, views, frame, data.stands), -truncation, truncation)
+    return _finish(seen, fused, unknown, data, settings, notes)
 
 
 def _symmetric_views(views: list[View], frame: Frame, motions: list[Frame]) -> list[View]:
@@ -201,13 +131,11 @@ def _finish(
     seen_by: Field,
     fused: Field,
     unknown: np.ndarray,
-    stands: bool,
-    frame: Frame,
+    data: ScanData,
     settings: ScanSettings,
-    frames: int,
     notes: list[str],
 ) -> ScannedBody:
-    distance = fused.distance_m
+    distance, stands = fused.distance_m, data.stands
     phi = np.where(np.isnan(distance), unknown, distance)
     if stands:
         # What shows the support and nothing of the body is outside: the support's noise would leave a film on it else.
@@ -215,7 +143,7 @@ def _finish(
         phi = np.where(bare, np.maximum(phi, 0.5 * fused.spacing_m), phi)
         phi = np.maximum(phi, -fused.heights_m())
     phi = _without_fins(phi, fused)
-    phi = _one_piece(phi, fused.truncation_m)
+    phi = _one_piece(phi, fused.truncation_m, near_surface(seen_by))
     rough = SignedDistanceGrid(phi, fused.origin_m, fused.spacing_m)
     surface = extract_surface(rough)
     vertices = surface.positions_m(rough.node_positions_m())
@@ -231,8 +159,9 @@ def _finish(
             f"only {coverage:.0%} of the surface was seen, and all unseen space counts as body; choose a prior"
         )
     return ScannedBody(
-        grid, vertices, surface.faces, seen, coverage, volume, *frame, fused.spacing_m, frames, tuple(notes)
-    )
+        grid, vertices, surface.faces, seen, coverage, volume, *data.frame, fused.spacing_m, len(data.frames),
+        tuple(notes), settings.symmetry if settings.prior == "symmetry" else settings.prior,
+    )  # fmt: skip
 
 
 def _without_fins(phi: np.ndarray, fused: Field) -> np.ndarray:
@@ -246,16 +175,23 @@ def _without_fins(phi: np.ndarray, fused: Field) -> np.ndarray:
     return np.where(inside & ~thick & (fused.weight == 0), 0.25 * fused.truncation_m, phi)
 
 
-def _one_piece(phi: np.ndarray, truncation: float) -> np.ndarray:
-    """φ with only the largest piece of inside, without bubbles, and with outside all around."""
+def _one_piece(phi: np.ndarray, truncation: float, seen: np.ndarray) -> np.ndarray:
+    """φ with only the piece of inside that was seen most, without bubbles, and with outside all around.
+
+    seen: nodes that a view measured near the body's surface, of φ's shape. A mirrored copy beside the body may be the
+    larger piece, but no camera saw it.
+    """
     phi = phi.copy()
     for axis in range(3):
         np.moveaxis(phi, axis, 0)[[0, -1]] = np.maximum(np.moveaxis(phi, axis, 0)[[0, -1]], 0.5 * truncation)
     label, count = ndimage.label(phi < 0)
     if count == 0:
         raise ValueError("the scan encloses no volume: too few frames, or a voxel larger than the object")
-    largest = int(np.argmax(np.bincount(label.ravel())[1:])) + 1
-    phi[(phi < 0) & (label != largest)] = 0.25 * truncation
+    around = ndimage.grey_dilation(label, size=3)  # what was measured just outside counts for its piece, too
+    votes = np.bincount(around[seen], minlength=count + 1)[1:].astype(float)
+    votes += np.bincount(label.ravel(), minlength=count + 1)[1:] / label.size  # where nothing was seen, the largest
+    kept = int(np.argmax(votes)) + 1
+    phi[(phi < 0) & (label != kept)] = 0.25 * truncation
     outside, _ = ndimage.label(phi >= 0)
     phi[(phi >= 0) & (outside != outside[0, 0, 0])] = -0.25 * truncation
     return phi
@@ -268,9 +204,14 @@ def _seen(body: Field, node_a: np.ndarray, node_b: np.ndarray, faces: np.ndarray
     the surface surely crosses it; where only one is, it may be the rim of what was seen, or lead to another surface or
     to none. Noise breaks this here and there, so a vertex and its neighbours vote.
     """
-    near = ((body.weight > 0) & (np.abs(body.total) <= body.spacing_m * body.weight)).ravel()
+    near = near_surface(body).ravel()
     surely = _voted(near[node_a] & near[node_b], faces, 0.4)
     return surely, surely | _voted(near[node_a] | near[node_b], faces, 0.5)
+
+
+def near_surface(body: Field) -> np.ndarray:
+    """Which nodes were measured no farther from the body's surface than a voxel, of the field's shape."""
+    return (body.weight > 0) & (np.abs(body.total) <= body.spacing_m * body.weight)
 
 
 def _voted(alone: np.ndarray, faces: np.ndarray, share: float) -> np.ndarray:
