@@ -91,7 +91,8 @@ def run_recorded_demo(
     result = replay_bag(bag, replay, folder, backend=chosen, listener=follower)
     if not follower.estimates:
         why = "; ".join(f"{item.count} frames: {item.example}" for item in result.refusals.most_first()[:2])
-        raise ValueError(f"the bag of {seconds:g} s gave no estimate ({why}); watch longer with --seconds")
+        why = f" ({why})" if why else ""
+        raise ValueError(f"the bag of {seconds:g} s gave no estimate{why}; watch longer with --seconds")
     say("writing the report")
     content = {**result_files(result), **follower.files(result)}
     for name, text in content.items():

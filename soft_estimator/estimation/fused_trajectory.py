@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.estimation.device_cache import device_cache_for
-from soft_estimator.estimation.residuals.interface import Kinds
+from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
-from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE, Moment, Trajectory
-from soft_estimator.physics.frame_times import between, steps_until
+from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE, Moment, PredictedFrame, Trajectory
+from soft_estimator.physics.frame_times import between, share_of_way, steps_until
 from soft_estimator.physics.fused_tangent import Changes, FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
@@ -19,7 +20,7 @@ from soft_estimator.physics.parameters import Parameters
 
 
 class FusedTrajectory(Trajectory):
-    """All steps to a frame are started together, and their tangents; the host waits once or twice a frame."""
+    """All steps through the frames are started together, then their tangents, then the looks; the host waits thrice."""
 
     def __init__(
         self,
@@ -43,34 +44,71 @@ class FusedTrajectory(Trajectory):
             self.columns = FusedTangent(self.fused, directions, tolerance)
         self.before = self.after = Moment(start.state, changes)
 
-    def look(self, frame: Any, share: float) -> tuple[np.ndarray, np.ndarray]:
-        """As in `Trajectory`; clouds are measured on the device."""
-        kind = self.kinds.of(frame)
-        if not isinstance(kind, SurfaceDistance):
-            return super().look(frame, share)
-        a, b, backend = self.before, self.after, self.simulation.backend
-        view = self.cache.view([frame], kind)
-        view.owner = self
-        u = between(a.state.u.astype(np.float64), b.state.u, share)
-        residual = view.measure(u[None]) * view.scale
-        rows = backend.xp.empty((kind.count(frame), 0 if b.changes is None else len(b.changes)))
-        if a.changes is not None and b.changes is not None:
-            view.change(0, a.changes.u, b.changes.u, share, rows)
-        return backend.to_host(residual), backend.to_host(rows)
+    def through_all(self, frames: Sequence[Frame]) -> list[PredictedFrame]:
+        """As in `Trajectory`, with the steps of all frames in one go."""
+        step_s, time_s = self.simulation.model.integrator.step_s, self.after.state.time_s
+        ends, count = [], 0
+        for frame in frames:
+            count += steps_until(frame.time_s, time_s + count * step_s, step_s)
+            ends.append(count)
+        moments = [self.before, *self._moments(count)]  # the last one before the start, the start, and one a step
+        self.before, self.after = moments[-2:]
+        pairs = [(moments[end], moments[end + 1]) for end in ends]
+        shares = [share_of_way(f.time_s, a.state.time_s, b.state.time_s) for f, (a, b) in zip(frames, pairs)]
+        seen = self._looks(frames, pairs, shares)
+        return [PredictedFrame(f, *s, *p, share) for f, s, p, share in zip(frames, seen, pairs, shares)]
+
+    def through(self, frame: Frame) -> PredictedFrame:
+        return self.through_all([frame])[0]
 
     def go_to(self, time_s: float) -> None:
         """As in `Trajectory`."""
         count = steps_until(time_s, self.after.state.time_s, self.simulation.model.integrator.step_s)
+        if count:
+            self.before, self.after = self._moments(count)[-2:]
+
+    def _moments(self, count: int) -> list[Moment]:
+        """The moment at hand and those after so many steps from it."""
         if count == 0:
-            return
+            return [self.after]
         self.steps += count
-        states, _ = self.fused.roll(self.after.state, count)
-        self.count_fallbacks(states[1:])  # the first is where the roll began
+        states, _ = self.fused.roll(self.after.state, count, self.count_fallbacks)
         if self.columns is None:
-            self.before, self.after = (Moment(states[k], None) for k in (-2, -1))
-            return
+            return [Moment(state, None) for state in states]
         before = self.after.known_changes
         if not isinstance(before, Changes):
             before = Changes.stacked(before, self.simulation.backend)
-        changes = self.columns.through(states, before)
-        self.before, self.after = (Moment(states[k], changes[k]) for k in (-2, -1))
+        return [Moment(state, changes) for state, changes in zip(states, self.columns.through(states, before))]
+
+    def _looks(
+        self, frames: Sequence[Any], pairs: list[tuple[Moment, Moment]], shares: list[float]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Residuals and their changes at frames; clouds are measured on the device and read together."""
+        xp, host = self.simulation.backend.xp, self.simulation.backend.to_host
+        on_device: dict[int, tuple[Array, Array]] = {}
+        out: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for k, (frame, pair, share) in enumerate(zip(frames, pairs, shares)):
+            kind = self.kinds.of(frame)
+            if isinstance(kind, SurfaceDistance):
+                on_device[k] = self._measured(frame, kind, pair, share)
+            else:
+                out[k] = self.look_between(frame, *pair, share)
+        if on_device:
+            ends = np.cumsum([len(residual) for residual, _ in on_device.values()])[:-1]
+            joined = (host(xp.concatenate(list(part))) for part in zip(*on_device.values()))
+            out |= dict(zip(on_device, zip(*(np.split(part, ends) for part in joined))))
+        return [out[k] for k in range(len(frames))]
+
+    def _measured(
+        self, frame: Any, kind: SurfaceDistance, pair: tuple[Moment, Moment], share: float
+    ) -> tuple[Array, Array]:
+        a, b = pair
+        view = self.cache.view([frame], kind)
+        view.owner = self
+        u = between(a.state.u.astype(np.float64), b.state.u, share)
+        residual = view.measure(u[None]) * view.scale
+        width = 0 if b.changes is None else len(b.changes)
+        rows = self.simulation.backend.xp.empty((kind.count(frame), width))
+        if a.changes is not None and b.changes is not None:
+            view.change(0, a.changes.u, b.changes.u, share, rows)
+        return residual, rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -121,16 +122,20 @@ class Trajectory:
         self.go_to(frame.time_s)
         a, b = self.before, self.after
         share = share_of_way(frame.time_s, a.state.time_s, b.state.time_s)
-        return PredictedFrame(frame, *self.look(frame, share), a, b, share)
+        return PredictedFrame(frame, *self.look_between(frame, a, b, share), a, b, share)
+
+    def through_all(self, frames: Sequence[Frame]) -> list[PredictedFrame]:
+        """Go on through several frames."""
+        return [self.through(frame) for frame in frames]
 
     def go_to(self, time_s: float) -> None:
         """Take the steps that lead to a time."""
         for _ in range(steps_until(time_s, self.after.state.time_s, self.simulation.model.integrator.step_s)):
             self.before, self.after = self.after, self._step(self.after)
 
-    def look(self, frame: Any, share: float) -> tuple[np.ndarray, np.ndarray]:
-        """The residuals (n,) of a frame at a share of the way through the last step, and their changes (n, P)."""
-        a, b, host = self.before, self.after, self.simulation.backend.to_host
+    def look_between(self, frame: Any, a: Moment, b: Moment, share: float) -> tuple[np.ndarray, np.ndarray]:
+        """The residuals (n,) of a frame at a share of the way from one moment to the next; their changes (n, P)."""
+        host = self.simulation.backend.to_host
         at = FrameState(a.state, b.state, share, self.simulation.parameters, host)
         seen = self.kinds.of(frame).predict(frame, at)
         residual = seen.residual

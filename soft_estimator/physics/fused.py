@@ -7,7 +7,7 @@ to rescue it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
@@ -30,6 +30,8 @@ _SCHEME = (
 )
 
 
+GUARD_SUMS = 11  # of a state, see `fused_guard`
+
 # The laws that whole steps know; anything else is left to the plain classes.
 FUSED_LAWS = frozenset(("inertia", "corotated", "loads", "plane_contact"))
 
@@ -47,7 +49,7 @@ class Roll:
     Attributes:
         time_s: of each state, (steps + 1,). report: iterations, relative residual and status of every solve,
             (steps, systems, 3), on the device. guard: what tells whether the steps can be trusted, (steps + 1,
-            systems, 11), on the device; see `fused_guard`.
+            systems, 11), on the device; see `fused_guard`. both: the memory of these two.
     """
 
     u: Array
@@ -56,6 +58,13 @@ class Roll:
     time_s: np.ndarray
     report: Array
     guard: Array
+    both: Array
+
+    def judged(self, backend: Backend) -> tuple[np.ndarray, np.ndarray]:
+        """Report and guard on the host; waits for the steps."""
+        host = backend.to_host(self.both)
+        report, guard = host[: self.report.size], host[-self.guard.size :]
+        return report.reshape(self.report.shape), guard.reshape(self.guard.shape)
 
     def at(self, k: int) -> tuple[Array, Array, Array]:
         return self.u[k], self.v[k], self.a[k]
@@ -118,8 +127,10 @@ class FusedBatch:
         for j, state in enumerate(states):
             for part, start in zip(parts, (state.u, state.v, state.a)):
                 part[0, j] = start
-        report, guard = xp.zeros((steps, len(states), 3)), xp.zeros((steps + 1, len(states), 11))
-        out = Roll(parts[0], parts[1], parts[2], time_s, report, guard)
+        both = xp.zeros((2 * steps + 1) * len(states) * GUARD_SUMS)  # in one piece, to be read at once
+        report = both[: steps * len(states) * 3].reshape(steps, len(states), 3)
+        guard = both[-(steps + 1) * len(states) * GUARD_SUMS :].reshape(steps + 1, len(states), GUARD_SUMS)
+        out = Roll(parts[0], parts[1], parts[2], time_s, report, guard, both)
         paths = self.paths(time_s[1:])
         self.guard.state(out.u[0], out.v[0], guard[0])
         for k in range(steps):
@@ -193,15 +204,20 @@ class FusedSimulation(StartedSimulation):
             self._tangent_steps[columns] = kind(self.batch.stepper, columns)
         return self._tangent_steps[columns]
 
-    def roll(self, state: State, steps: int) -> tuple[list[State], list[SolveReport]]:
-        """The states after 0, 1, ... steps, and how their solves went."""
+    def roll(
+        self, state: State, steps: int, on_rescue: Callable[[list[State]], None] | None = None
+    ) -> tuple[list[State], list[SolveReport]]:
+        """The states after 0, 1, ... steps, and how their solves went.
+
+        on_rescue: told of every state that the plain step had to find; may raise to give up.
+        """
         self.batch.serve(self)
         states: list[State] = [state]
         reports: list[SolveReport] = []
         at_once = steps
         while len(reports) < steps:
             roll = self.batch.roll([states[-1]], min(at_once, steps - len(reports)))
-            host, guard = (self.backend.to_host(x)[:, 0] for x in (roll.report, roll.guard))
+            host, guard = (x[:, 0] for x in roll.judged(self.backend))
             good = first_unsound(self, host, guard)
             states += roll.states()[1 : good + 1]
             reports += [SolveReport(int(row[0]), float(row[1])) for row in host[:good]]
@@ -210,6 +226,8 @@ class FusedSimulation(StartedSimulation):
                 after, report = self.step(states[-1])
                 states.append(after)
                 reports.append(report.solve)
+                if on_rescue is not None:
+                    on_rescue([after])
                 at_once = 1  # where one step failed the next may: do not start many for nothing
         return states, reports
 

@@ -60,8 +60,8 @@ class Changes(Sequence[StateTangent]):
 class FusedTangent:
     """Carries changes of the state through the steps of a fused simulation.
 
-    The steps are only started; `settled` reads how their solves went. A step that backward Euler took is done the
-    plain way.
+    The steps are only started; `settled` and `through` wait for them and read how their solves went. A step that
+    backward Euler took is done the plain way.
 
     Args:
         tolerance: of the solves, relative; by default the simulation's own.
@@ -90,7 +90,7 @@ class FusedTangent:
         return Changes.stacked(self.plain.initial(), self.simulation.backend)
 
     def step(self, before: State, after: State, changes: Changes) -> Changes:
-        """Changes of the state after a step, given those before it."""
+        """Changes of the state after a step, given those before it; waits only where backward Euler took it."""
         if after.fallback_parts:
             return self.plain_step(before, after, changes)
         s, xp = self.simulation, self.simulation.xp
@@ -123,20 +123,30 @@ class FusedTangent:
 
     def settled(self) -> bool:
         """Whether all solves since the last call went well; waits for them."""
+        return self._first_failed()[1]
+
+    def _first_failed(self) -> tuple[int, bool]:
+        """How many of the steps since the last call went well before one failed, and whether all did; waits."""
         if not self._reports:
-            return True
+            return 0, True
+        count, columns = len(self._reports), len(self._reports[0])
         rows = self.simulation.backend.to_host(self.simulation.xp.concatenate(self._reports))
         self._reports.clear()
-        return not any(failed(row) for row in rows)
+        good = next((k // columns for k, row in enumerate(rows) if failed(row)), count)
+        return good, good == count
 
     def through(self, states: Sequence[State], changes: Changes) -> list[Changes]:
         """Changes at all states of consecutive steps, given those at the first; waits, and rescues where needed."""
         out = [changes]
-        for before, after in pairwise(states):
-            out.append(self.step(before, after, out[-1]))
-        if self.settled():
-            return out
-        out = [changes]
-        for before, after in pairwise(states):
-            out.append(self.plain_step(before, after, out[-1]))
+        while len(out) < len(states):
+            begun = len(out) - 1
+            # As far as the backend makes the steps by itself; what it cannot or failed to do is done the plain way.
+            for before, after in pairwise(states[begun:]):
+                if after.fallback_parts:
+                    break
+                out.append(self.step(before, after, out[-1]))
+            good = begun + self._first_failed()[0]
+            del out[good + 1 :]
+            if len(out) < len(states):
+                out.append(self.plain_step(states[good], states[good + 1], out[-1]))
         return out

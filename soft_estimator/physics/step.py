@@ -87,11 +87,17 @@ class Simulation:
             )
         self.parameters = self.model.complete(parameters)
         self.start = initial_displacement(self.model.body, self.parameters)
-        self.terms: tuple[Term[Any], ...] = tuple(
-            law.bind(self.device, self.parameters, self.start) for law in self.model.laws
-        )
+        self._terms: tuple[Term[Any], ...] | None = None
         self._known: Any = None  # the last state and what it holds, see `guard`
         self._drifts: np.ndarray | None = None
+
+    @property
+    def terms(self) -> tuple[Term[Any], ...]:
+        """The laws bound when they are first asked for: a backend that runs whole steps seldom asks."""
+        if self._terms is None:
+            laws = self.model.laws
+            self._terms = tuple(law.bind(self.device, self.parameters, self.start) for law in laws)
+        return self._terms
 
     @property
     def drifts(self) -> np.ndarray:
@@ -125,7 +131,7 @@ class Simulation:
     def at_start(self: Any_simulation) -> Any_simulation:
         """This simulation without the terms that an undeformed body in any pose does not feel."""
         other = copy(self)
-        other.terms = tuple(term for term in self.terms if not term.rests_undeformed)
+        other._terms = tuple(term for term in self.terms if not term.rests_undeformed)
         return other
 
     def force_balance(self, u: Array) -> tuple[Stage, tuple[Any, ...]]:

@@ -66,6 +66,7 @@ class WindowFit:
         self.at = motion.run(knowledge.mean.copy(), [])
         self._damping = Damping().first
         self._in_time: Callable[[float], bool] = lambda seconds: True
+        self._last: tuple[tuple[list[PredictedFrame], float], Evaluation] | None = None  # frames and scale it is of
 
     @property
     def frames(self) -> list[PredictedFrame]:
@@ -152,18 +153,32 @@ class WindowFit:
         return replace(at, cost=self._cost(at))
 
     def _cost(self, at: WindowRun) -> float:
-        return self._evaluation(at).misfit + self.knowledge.cost(at.z)
+        residuals = [e.residual / unit for e, unit in zip(at.frames, self._units(at))]
+        weighed, _, _ = weigh_all(self.motion.kinds, [e.frame for e in at.frames], residuals, self.loss)
+        return _summed(weighed.value, residuals) + self.knowledge.cost(at.z)
+
+    def _units(self, at: WindowRun) -> list[float]:
+        """What each frame's residuals are divided by."""
+        return [self.scale if self.motion.kinds.of(e.frame).whitened else 1.0 for e in at.frames]
 
     def _evaluation(self, at: WindowRun, step: np.ndarray | None = None) -> Evaluation:
         """The window's rows as an evaluation, in units of the noise that is seen; `step` (P,) further if given."""
-        kinds, frames = self.motion.kinds, [e.frame for e in at.frames]
-        units = [self.scale if kinds.of(frame).whitened else 1.0 for frame in frames]
+        key = (at.frames, self.scale)
+        if step is not None or self._last is None or self._last[0][0] is not key[0] or self._last[0][1] != key[1]:
+            evaluation = self._evaluated(at, step)
+            if step is not None:
+                return evaluation
+            self._last = key, evaluation
+        return self._last[1]
+
+    def _evaluated(self, at: WindowRun, step: np.ndarray | None) -> Evaluation:
+        kinds, frames, units = self.motion.kinds, [e.frame for e in at.frames], self._units(at)
         rows = [e.jacobian / unit for e, unit in zip(at.frames, units)]
         residuals = [e.residual / unit for e, unit in zip(at.frames, units)]
         if step is not None:
             residuals = [r + j @ step for r, j in zip(residuals, rows)]
         weighed, frame, whitened = weigh_all(kinds, frames, residuals, self.loss)
-        misfit = float(sum(part.sum() for part in np.split(weighed.value, np.cumsum([len(r) for r in residuals])[:-1])))
+        misfit = _summed(weighed.value, residuals)
         return Evaluation(
             theta=at.z,
             cost=misfit,
@@ -265,3 +280,8 @@ class WindowFit:
         """Whether the linearisation holds over a step; the surface's offset is linear anyway."""
         limits = [*(v.kind.linear_within for v in self.motion.variables.variables), np.inf]
         return bool((np.abs(step) <= limits).all())
+
+
+def _summed(values: np.ndarray, residuals: list[np.ndarray]) -> float:
+    """Σ of the values, frame by frame."""
+    return float(sum(part.sum() for part in np.split(values, np.cumsum([len(r) for r in residuals])[:-1])))

@@ -113,11 +113,14 @@ class WindowMotion:
         trajectory = trajectory_from(self.model, parameters, wanted, moment, self.backend, self.kinds)
         if fallback_parts is not None:
             trajectory.most_fallback_parts = fallback_parts + _MORE_FALLBACK_PARTS
-        return trajectory, [self.through(trajectory, frame, z) for frame in frames]
+        return trajectory, [self._offset(seen, z) for seen in trajectory.through_all(frames)]
 
     def through(self, trajectory: Trajectory, frame: Frame, z: np.ndarray) -> PredictedFrame:
         """A trajectory's next frame, seen with the surface moved outwards by the offset in z."""
-        seen, by_offset = trajectory.through(frame), self.kinds.of(frame).by_offset(frame)
+        return self._offset(trajectory.through(frame), z)
+
+    def _offset(self, seen: PredictedFrame, z: np.ndarray) -> PredictedFrame:
+        by_offset = self.kinds.of(seen.frame).by_offset(seen.frame)
         jacobian = seen.jacobian
         if jacobian.shape[1]:
             jacobian = jacobian.copy()

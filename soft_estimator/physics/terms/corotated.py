@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,11 +30,13 @@ class Corotated(Term[None]):
 
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> None:
         super().__init__(device, values, start)
-        self.material = m = LinearMaterial(device, values)
-        # What the cell loops need besides state and rotations.
-        self.cell_arguments = (
-            device.cell_nodes, device.gradient_index, device.table, m.young, m.lam, m.mu, device.spacing_m
-        )  # fmt: skip
+        self.material = LinearMaterial(device, values)
+
+    @cached_property
+    def cell_arguments(self) -> tuple[Array, Array, Array, Array, float, float, float]:
+        """What the cell loops need besides state and rotations."""
+        d, m = self.device, self.material
+        return d.cell_nodes, d.gradient_index, d.table, m.young, m.lam, m.mu, d.spacing_m
 
     def add_blocks(self, stage: Stage, at: None, assembly: Assembly) -> None:
         self.assemble(stage.rotations, matrix_scale(stage, self.values), assembly)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,9 +21,10 @@ class Inertia(Term[None]):
 
     parameters: ClassVar[tuple[str, ...]] = ("density_kg_m3", "mass_damping_per_s")
 
-    def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> None:
-        super().__init__(device, values, start)
-        self.mass = device.up(values.density_kg_m3 * device.body.node_volume_m3)
+    @cached_property
+    def mass(self) -> Array:
+        """Of the nodes [kg], (N,)."""
+        return self.device.up(self.values.density_kg_m3 * self.device.body.node_volume_m3)
 
     def add_blocks(self, stage: Stage, at: None, assembly: Assembly) -> None:
         scheme = stage.scheme

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ class Loads(Term[None]):
     """Forces that no motion changes.
 
     Attributes:
-        force: [N], (N, 3). load_n: the part that is not weight, on the host, (N, 3) or empty.
+        load_n: the part that is not weight [N], on the host, (N, 3) or empty.
     """
 
     parameters: ClassVar[tuple[str, ...]] = ("density_kg_m3", "gravity_m_s2")
@@ -27,9 +28,18 @@ class Loads(Term[None]):
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray, load_n: np.ndarray) -> None:
         super().__init__(device, values, start)
         self.load_n = load_n
-        self.mass = device.up(values.density_kg_m3 * device.body.node_volume_m3)
-        force = values.density_kg_m3 * device.body.node_volume_m3[:, None] * values.gravity_m_s2
-        self.force = device.up(force + load_n if len(load_n) else force)
+
+    @cached_property
+    def mass(self) -> Array:
+        """Of the nodes [kg], (N,)."""
+        return self.device.up(self.values.density_kg_m3 * self.device.body.node_volume_m3)
+
+    @cached_property
+    def force(self) -> Array:
+        """[N], (N, 3)."""
+        values = self.values
+        force = values.density_kg_m3 * self.device.body.node_volume_m3[:, None] * values.gravity_m_s2
+        return self.device.up(force + self.load_n if len(self.load_n) else force)
 
     def add_force(self, stage: Stage, at: None, rhs: Array) -> None:
         rhs += self.force

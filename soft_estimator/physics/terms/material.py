@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
+from soft_estimator.backends.interface import Array
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.parameters import Parameters, lame, lame_slope
@@ -11,14 +14,18 @@ from soft_estimator.physics.terms.interface import Directions
 
 
 class LinearMaterial:
-    """Attributes: lam, mu: Lamé parameters for E = 1. young: E of the cells [Pa], (C,), on the device."""
+    """Attributes: lam, mu: Lamé parameters for E = 1."""
 
     parameters = ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s")
 
     def __init__(self, device: DeviceBody, values: Parameters) -> None:
-        self.values, self.region = values, device.body.cell_region
+        self.device, self.values, self.region = device, values, device.body.cell_region
         self.lam, self.mu = lame(values.poissons_ratio)
-        self.young = device.up(values.youngs_modulus_pa[self.region])
+
+    @cached_property
+    def young(self) -> Array:
+        """E of the cells [Pa], (C,), on the device."""
+        return self.device.up(self.values.youngs_modulus_pa[self.region])
 
     def push(self, directions: Directions) -> tuple[np.ndarray, np.ndarray]:
         """Changes of λ and μ in each region, relative to its E, (R, width), on the host."""
