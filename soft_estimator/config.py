@@ -45,8 +45,14 @@ class RegionConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class MaterialConfig(Section):
-    """A linear elastic material with Rayleigh damping D = α₁ M + α₂ K."""
+    """An elastic material with Rayleigh damping D = α₁ M + α₂ K."""
 
+    law: str = choice(
+        "corotated",
+        options=("corotated", "neo_hookean"),
+        doc="corotated: linear under large turns, for moderate strains; neo_hookean: for strains of any size, by "
+        "Newton rounds at about twice the time",
+    )
     youngs_modulus_pa: float = quantity(unit="Pa", low=0, low_open=True, doc="Young's modulus E, the stiffness")
     poissons_ratio: float = quantity(
         0.3,
@@ -233,6 +239,17 @@ class SceneConfig(Section):
     picture: PictureConfig = section(PictureConfig, doc="picture strip")
     observe: ObserveConfig | None = section(None, doc="cameras that watch the motion; `estimate` needs them")
     estimate: EstimateConfig | None = section(None, doc="what `estimate` is to find out from what they see")
+
+    def check(self) -> None:
+        if self.material.law != "neo_hookean":
+            return
+        for k, fixed in enumerate(self.fixed):
+            if fixed.method != "strong":
+                problem = f"= {fixed.method} knows the linear law alone; use strong, or material.law corotated"
+                raise ConfigError(problem, f"fixed[{k}].method")
+        if self.contact is not None and self.contact.method != "implicit":
+            problem = f"= {self.contact.method} goes with the linear law; use implicit, or material.law corotated"
+            raise ConfigError(problem, "contact.method")
 
 
 def load_scene(path: Path | str) -> SceneConfig:

@@ -1,4 +1,5 @@
-"""What a backend provides: hot loops (`loops`), whole steps where it can (`whole_steps`), and where its arrays live.
+"""What a backend provides: hot loops (`loops`, `neo_hookean_loops`), whole steps where it can (`whole_steps`), and
+where its arrays live.
 
 Arrays live where the backend computes; `xp` is the array module for everything that is not a hot loop.
 """
@@ -11,6 +12,7 @@ from typing import Protocol
 import numpy.typing as npt
 
 from soft_estimator.backends.loops import CellLoops, ContactLoops, MatrixLoops, PointLoops
+from soft_estimator.backends.neo_hookean_loops import NeoHookeanLoops
 from soft_estimator.backends.whole_steps import (
     Array,
     Guard,
@@ -28,7 +30,7 @@ from soft_estimator.backends.whole_steps import (
 __all__ = ["Array", "Backend", "Guard", "Observer", "State", "Stepper", "TangentStepper", "View"]
 
 
-class Backend(CellLoops, ContactLoops, MatrixLoops, PointLoops, Protocol):
+class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops, Protocol):
     """Everything that a simulation asks of what computes it."""
 
     @property

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.spatial import cKDTree
 
+from soft_estimator.geometry.cell_slopes import CellSlopes, cell_slopes
 from soft_estimator.geometry.cut_cells import CutCells, cut, snap
 from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid, correct_curvature
 from soft_estimator.geometry.surface import EmbeddedSurface, extract_surface, vertex_areas_m2
@@ -82,6 +84,11 @@ class Body:
     @property
     def centroid_m(self) -> np.ndarray:
         return self.node_volume_m3 @ self.node_position_m / self.volume_m3
+
+    @cached_property
+    def slopes(self) -> CellSlopes:
+        """Slopes of the shape functions at the cells' quadrature points; worked out when first asked for."""
+        return cell_slopes(self.cells, self.grid.spacing_m)
 
     def surface_positions_m(self, u: np.ndarray | None = None) -> np.ndarray:
         """Vertices of the surface [m] for nodal displacements u (N, 3) [m], at rest by default."""

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.body import Body
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """`CellSlopes` of a body where the backend computes."""
+
+    slopes: Array
+    crossed: Array
+    laplacian: Array
+    volume: Array
 
 
 class DeviceBody:
@@ -44,6 +55,12 @@ class DeviceBody:
     def rest_points(self) -> Array:
         """Surface points at rest [m], (P, 3)."""
         return self.at_points(self.position)
+
+    @cached_property
+    def slopes(self) -> Slopes:
+        """Slopes of the shape functions at the cells' quadrature points; uploaded when first asked for."""
+        s = self.body.slopes
+        return Slopes(self.up(s.slopes_per_m), self.up(s.crossed_per_m2), self.up(s.laplacian_m), self.up(s.volume_m3))
 
     def up(self, array: np.ndarray, dtype: type | None = None) -> Array:
         """An array of the host, here; in the body's precision unless told otherwise."""

@@ -41,18 +41,19 @@ def guarded_step(simulation: Simulation, state: State) -> tuple[State, StepRepor
 
 
 def _fallback_step(s: Simulation, state: State, start: Balance) -> tuple[State, StepReport, Linearisation, Balance]:
-    least = np.inf
+    least = (True, np.inf)
     for parts in FALLBACK_PARTS:
-        part, after, work_j = s.fallback(parts), state, 0.0
+        part, after, work_j, converged = s.fallback(parts), state, 0.0, True
         for _ in range(parts):
             after, report, lin = part.step_once(after)
             work_j += report.work_j
-        report = replace(report, fell_back=True, work_j=work_j)
+            converged = converged and report.converged
+        report = replace(report, fell_back=True, work_j=work_j, converged=converged)
         end = balance(s, after)
         gain = _gain(s, state, after, start, end, report)
-        if gain < least:
-            least, best = gain, (replace(after, fallback_parts=parts), report, lin, end)
-        if gain <= 1.0:
+        if parts == FALLBACK_PARTS[0] or (not converged, gain) < least:
+            least, best = (not converged, gain), (replace(after, fallback_parts=parts), report, lin, end)
+        if converged and gain <= 1.0:
             break
     return best
 

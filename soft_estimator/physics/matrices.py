@@ -12,6 +12,7 @@ from soft_estimator.physics.solver import LinearSystem
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.corotated import Corotated
 from soft_estimator.physics.terms.interface import Assembly
+from soft_estimator.physics.terms.neo_hookean import NeoHookean, Strained
 from soft_estimator.physics.terms.nitsche import Nitsche
 
 
@@ -34,13 +35,16 @@ class Matrices:
 
 
 def assemble_matrices(simulation: Simulation, u: np.ndarray | None = None) -> Matrices:
-    """K and M of a simulation with the cells turned as by the displacement u (N, 3) [m], at rest by default."""
+    """K and M of a simulation at a displacement u (N, 3) [m], at rest by default; linear cells only turn with it."""
     s = simulation
     d, assembly = s.device, Assembly(s.device)
-    turned = d.rotations(d.zero if u is None else d.up(u))
+    at = d.zero if u is None else d.up(u)
+    turned = d.rotations(at)
     for term in s.terms:
         if isinstance(term, (Corotated, Nitsche)):
             term.assemble(turned, 1.0, assembly)
+        elif isinstance(term, NeoHookean):
+            term.assemble(Strained(term, at), 1.0, assembly)
     blocks = assembly.finished()
     system = LinearSystem(d.row_start, d.column, blocks, blocks, d.free)
     mass = np.repeat(d.host(s.mass), 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from soft_estimator.geometry.shapes import Shape
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.dirichlet import Dirichlet, FixedRegion, bind_dirichlet
 from soft_estimator.physics.integrator import Integrator
+from soft_estimator.physics.newton import MOST_ROUNDS
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.start import initial_displacement, initial_velocity
@@ -20,9 +21,13 @@ from soft_estimator.physics.terms.corotated import CorotatedLaw
 from soft_estimator.physics.terms.inertia import InertiaLaw
 from soft_estimator.physics.terms.interface import Law
 from soft_estimator.physics.terms.loads import LoadsLaw
+from soft_estimator.physics.terms.neo_hookean import NeoHookeanLaw
 from soft_estimator.physics.terms.nitsche import NitscheLaw
 
 __all__ = ["Model", "State", "build_model", "initial_displacement", "initial_velocity"]
+
+
+MATERIALS: dict[str, Callable[[], Law]] = {"corotated": CorotatedLaw, "neo_hookean": NeoHookeanLaw}
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Model:
         body: the discretised body. integrator: time scheme. dirichlet: held parts. contact: law, None without a plane.
         load_n: dead load on the nodes [N], (N, 3). solver: settings of the linear solver.
         dtype: precision of the simulation, np.float32 or np.float64. more: laws of physics beside the package's own.
+        material: one of MATERIALS.
     """
 
     body: Body
@@ -43,13 +49,14 @@ class Model:
     solver: SolverSettings = field(default_factory=SolverSettings)
     dtype: type = np.float64
     more: tuple[Law, ...] = ()
+    material: str = "corotated"
 
     @property
     def laws(self) -> tuple[Law, ...]:
         """All laws, in the order in which they add to a step's matrix."""
         weak = tuple(NitscheLaw(cells, path) for cells, path in self.dirichlet.weak)
         contact = () if self.contact is None else (self.contact,)
-        return (InertiaLaw(), CorotatedLaw(), LoadsLaw(self.load_n), *weak, *contact, *self.more)
+        return (InertiaLaw(), MATERIALS[self.material](), LoadsLaw(self.load_n), *weak, *contact, *self.more)
 
     def complete(self, parameters: Parameters) -> Parameters:
         """The parameters with the laws' own values where they give none."""
@@ -72,26 +79,47 @@ def build_model(
     solver: SolverSettings | None = None,
     dtype: type = np.float64,
     more: Sequence[Law] = (),
+    material: str = "corotated",
 ) -> Model:
     """Bind held regions and loads, given in the body's rest coordinates, to a body.
 
     Args:
         loads: (region, total force (3,) [N]) pairs, each spread evenly over the surface triangles in its region.
         more: laws of physics beside the package's own (docs/extending.md).
+        material: "corotated" or "neo_hookean"; the latter takes Newton rounds, 60 a step unless `solver` says so.
     """
+    fixed, solver = fixed or [], solver or SolverSettings()
+    _check_material(material, fixed, contact)
+    if material == "neo_hookean" and solver.rounds == 1:
+        solver = replace(solver, rounds=MOST_ROUNDS)
     total = np.zeros((body.node_count, 3))
     for k, (region, force) in enumerate(loads or []):
         total += _spread_load(body, region, np.asarray(force), k)
     return Model(
         body=body,
         integrator=integrator,
-        dirichlet=bind_dirichlet(body, fixed or []),
+        dirichlet=bind_dirichlet(body, fixed),
         contact=contact,
         load_n=total,
-        solver=solver or SolverSettings(),
+        solver=solver,
         dtype=dtype,
         more=tuple(more),
+        material=material,
     )
+
+
+def _check_material(material: str, fixed: list[FixedRegion], contact: ContactLaw | None) -> None:
+    if material not in MATERIALS:
+        raise ValueError(f"material law '{material}' does not exist; use one of {', '.join(MATERIALS)}")
+    if material != "neo_hookean":
+        return
+    for k, region in enumerate(fixed):
+        if region.method != "strong":
+            raise ValueError(
+                f"fixed[{k}].method = {region.method} knows the linear material alone; use strong with neo_hookean"
+            )
+    if contact is not None and not contact.implicit:
+        raise ValueError("contact.method = extrapolated goes with the linear material; use implicit with neo_hookean")
 
 
 def _spread_load(body: Body, region: Shape, force: np.ndarray, k: int) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""Rest under load: corotation, contact and held regions iterated to balance."""
+"""Rest under load: elasticity, contact and held regions iterated to balance.
+
+Laws with a potential (`Term.minimised`) go no further along a round's increment than their energy falls.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from soft_estimator.backends.interface import Array
+from soft_estimator.physics.energy import balance
 from soft_estimator.physics.integrator import FORCE_BALANCE
 from soft_estimator.physics.solver import LinearSystem, SolverError, SolverSettings, solve
 from soft_estimator.physics.state import State
@@ -62,18 +66,39 @@ def solve_static(
         increment = s.xp.zeros_like(u)
         settings = SolverSettings(min(1e-3, 0.1 * tolerance / imbalance) if imbalance > 0 else 1e-3, 20000)
         iterations += solve(s.backend, system, rhs, increment, settings).iterations
+        if s.minimises and float((rhs * increment).sum()) <= 0.0:  # an indefinite matrix pointed uphill
+            system, rhs = _balance_system(s, u, shift, definite=True)
+            increment = s.xp.zeros_like(u)
+            iterations += solve(s.backend, system, rhs, increment, settings).iterations
         # Far from balance a round may ask for more than its linearisation carries; no node moves further than this.
         largest = float(abs(increment).max())
-        u = u + increment * min(1.0, reach / max(largest, 1e-300))
+        increment = increment * min(1.0, reach / max(largest, 1e-300))
+        u = _downhill(s, u, increment, rhs) if s.minimises else u + increment
     raise SolverError(
         f"no balance after {max_rounds} rounds: {imbalance:.1e} of the load is left; "
         "the load may be too large for the body"
     )
 
 
-def _balance_system(s: Simulation, u: Array, shift: float) -> tuple[LinearSystem, Array]:
+def _downhill(s: Simulation, u: Array, increment: Array, rhs: Array) -> Array:
+    """The furthest of ever shorter steps along an increment at which the energy does not exceed that at u."""
+    zero = s.device.zero
+    start = balance(s, State(u, zero, zero, 0.0)).total_j
+    slope = float((rhs * increment * s.device.free[:, None]).sum())
+    while True:
+        after = u + increment
+        with np.errstate(over="ignore", invalid="ignore"):
+            rise = balance(s, State(after, zero, zero, 0.0)).total_j - start
+        # Near balance rounding hides a fall of slope/2.
+        if rise <= 1e-12 * abs(start) or slope <= 1e-12 * abs(start) or float(abs(increment).max()) == 0.0:
+            return after
+        increment, slope = 0.5 * increment, 0.5 * slope
+
+
+def _balance_system(s: Simulation, u: Array, shift: float, definite: bool = False) -> tuple[LinearSystem, Array]:
     """One Newton round towards rest: the terms' stiffness at u, and the force out of balance."""
-    stage = Stage(s.device, _REST, State(u, s.device.zero, s.device.zero, 0.0), s.device.zero, all_implicit=True)
+    state = State(u, s.device.zero, s.device.zero, 0.0)
+    stage = Stage(s.device, _REST, state, s.device.zero, all_implicit=True, definite=definite)
     at, assembly = s.prepare(stage), Assembly(s.device)
     assembly.diagonal += shift * s.mass
     for term, prepared in zip(s.terms, at):

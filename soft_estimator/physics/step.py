@@ -1,7 +1,8 @@
 """One time step, forward (METHOD §3-§5): a loop over the model's terms, with no law of its own.
 
 By default a step is one linear solve, its terms made linear where the last motion leads. With `SolverSettings.rounds`
-above one they are made linear again at the solution, Newton's way, until it no longer changes.
+above one they are made linear again at the solution, Newton's way, until it no longer changes. A model with a law that
+asks for it (`Term.minimised`) takes its steps by `newton`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from soft_estimator.physics.energy import drift_directions
 from soft_estimator.physics.guard import guarded_step
 from soft_estimator.physics.integrator import FORCE_BALANCE, fallback_scheme
 from soft_estimator.physics.model import Model
+from soft_estimator.physics.newton import minimise_step
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import LinearSystem, SolveReport, solve
 from soft_estimator.physics.start import initial_displacement, initial_velocity
@@ -75,8 +77,8 @@ class Simulation:
         self.backend = backend or CpuBackend()
         self.xp = self.backend.xp
         self.device = DeviceBody(model.body, model.dirichlet.free, self.backend, model.dtype)
-        self.all_implicit = False
         self._bind(parameters)
+        self.all_implicit = self.minimises
 
     def _bind(self, parameters: Parameters) -> None:
         regions = int(self.model.body.cell_region.max()) + 1
@@ -105,6 +107,11 @@ class Simulation:
         if self._drifts is None:
             self._drifts = drift_directions(self)
         return self._drifts
+
+    @property
+    def minimises(self) -> bool:
+        """Whether steps are minima of a potential, found by Newton's method."""
+        return any(term.minimised for term in self.terms)
 
     def with_parameters(self: Any_simulation, parameters: Parameters) -> Any_simulation:
         """The same model with other parameters, on the same arrays of the body."""
@@ -194,6 +201,8 @@ class Simulation:
 
     def step_once(self, state: State) -> tuple[State, StepReport, Linearisation]:
         """Advance by one time step, whatever comes of it."""
+        if self.minimises:
+            return self._step_by_newton(state)
         solver, guess, converged = self.model.solver, self.guess(state), self.model.solver.rounds == 1
         time_s = state.time_s + self.model.integrator.step_s
         rounds = 0
@@ -214,6 +223,17 @@ class Simulation:
         after = self.advance(state, increment, time_s)
         work_j = self._work_of_held(state, after, lin, rhs)
         return after, StepReport(report, lin.seconds, work_j=work_j, rounds=rounds, converged=converged), lin
+
+    def _step_by_newton(self, state: State) -> tuple[State, StepReport, Linearisation]:
+        found = minimise_step(self, state)
+        d, trial, system = self.device, found.trial, found.system
+        after = self.advance(state, trial.increment, state.time_s + self.model.integrator.step_s)
+        lin = Linearisation(trial.stage, trial.at, system, found.seconds)
+        rhs = self.xp.empty_like(trial.increment)
+        self.backend.multiply(d.row_start, d.column, system.blocks, trial.increment, rhs)
+        solved = SolveReport(found.iterations, found.relative_imbalance, found.rescued)
+        work_j = self._work_of_held(state, after, lin, rhs + trial.imbalance)
+        return after, StepReport(solved, found.seconds, False, work_j, found.rounds, found.converged), lin
 
     def fallback(self: Any_simulation, parts: int = 1) -> Any_simulation:
         """This simulation with backward Euler over a part of its step, nothing extrapolated; all arrays are shared."""

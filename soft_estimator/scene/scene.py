@@ -77,6 +77,7 @@ def build_scene(
         contact=_contact_law(config),
         solver=SolverSettings(config.solver.relative_tolerance, config.solver.max_iterations),
         dtype=np.dtype(config.solver.precision).type,
+        material=config.material.law,
     )
     return Scene(config, body, model, parameters, tuple(warnings))
 

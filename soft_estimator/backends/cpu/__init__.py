@@ -15,7 +15,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.cpu import contact, elasticity, elasticity_many, linear, linear_many, points, rotation
+from soft_estimator.backends.cpu import (
+    contact,
+    elasticity,
+    elasticity_many,
+    linear,
+    linear_many,
+    neo_hookean,
+    points,
+    rotation,
+)
 
 # Below this many rows an iteration is shorter than waking a second thread; the bits are the same either way.
 _ONE_THREAD_BELOW = 3000
@@ -50,6 +59,10 @@ class CpuBackend:
     cell_energies = staticmethod(elasticity.cell_energies)
     gather = staticmethod(elasticity.gather)
     assemble = staticmethod(elasticity.assemble)
+    neo_hookean_forces = staticmethod(neo_hookean.neo_hookean_forces)
+    neo_hookean_blocks = staticmethod(neo_hookean.neo_hookean_blocks)
+    gather_blocks = staticmethod(neo_hookean.gather_blocks)
+    block_products = staticmethod(neo_hookean.block_products)
     contact_points = staticmethod(contact.contact_points)
     at_points = staticmethod(contact.at_points)
     spread_along = staticmethod(contact.spread_along)

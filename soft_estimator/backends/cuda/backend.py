@@ -6,7 +6,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.cuda import linear, loops, points
+from soft_estimator.backends.cuda import linear, loops, neo_hookean, points
 from soft_estimator.backends.cuda.guard import CudaGuard
 from soft_estimator.backends.cuda.stepper import CudaStepper
 from soft_estimator.backends.cuda.tangent import CudaTangent
@@ -35,6 +35,10 @@ class CudaBackend:
     gather = staticmethod(loops.gather)
     gather_many = staticmethod(loops.gather_many)
     assemble = staticmethod(loops.assemble)
+    neo_hookean_forces = staticmethod(neo_hookean.neo_hookean_forces)
+    neo_hookean_blocks = staticmethod(neo_hookean.neo_hookean_blocks)
+    gather_blocks = staticmethod(neo_hookean.gather_blocks)
+    block_products = staticmethod(neo_hookean.block_products)
     contact_points = staticmethod(loops.contact_points)
     at_points = staticmethod(loops.at_points)
     spread_along = staticmethod(loops.spread_along)

@@ -19,6 +19,7 @@ _CELLS = ("common.cuh", "rotation.cuh", "elasticity.cuh", "contact.cuh")
 PARTS = {
     "rotation": ("common.cuh", "rotation.cuh"),
     "elasticity": ("common.cuh", "elasticity.cuh"),
+    "neo_hookean": ("common.cuh",),
     "contact": ("common.cuh", "contact.cuh"),
     "linear": ("common.cuh",),
     "conjugate_gradient_resident": ("common.cuh", "conjugate_gradient.cuh", "coarse.cuh"),

@@ -11,7 +11,7 @@ import platform
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.reference import cells, contact, matrix, points
+from soft_estimator.backends.reference import cells, contact, matrix, neo_hookean, points
 from soft_estimator.backends.reference.guard import ReferenceGuard
 from soft_estimator.backends.reference.observer import ReferenceObserver
 from soft_estimator.backends.reference.stepper import ReferenceStepper
@@ -40,6 +40,10 @@ class ReferenceBackend:
     gather = staticmethod(cells.gather)
     gather_many = staticmethod(cells.gather_many)
     assemble = staticmethod(cells.assemble)
+    neo_hookean_forces = staticmethod(neo_hookean.neo_hookean_forces)
+    neo_hookean_blocks = staticmethod(neo_hookean.neo_hookean_blocks)
+    gather_blocks = staticmethod(neo_hookean.gather_blocks)
+    block_products = staticmethod(neo_hookean.block_products)
     contact_points = staticmethod(contact.contact_points)
     at_points = staticmethod(contact.at_points)
     columns_at_points = staticmethod(contact.columns_at_points)

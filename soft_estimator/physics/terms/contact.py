@@ -86,6 +86,7 @@ class Contact(Term[Touch]):
     """The surface against one obstacle."""
 
     parameters: ClassVar[tuple[str, ...]] = ("contact_stiffness_pa_per_m", "contact_sharpness_per_m")
+    curved: ClassVar[bool] = True
 
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray, law: ContactLaw) -> None:
         super().__init__(device, values, start)
@@ -137,6 +138,12 @@ class Contact(Term[Touch]):
 
     def add_force(self, stage: Stage, at: Touch, rhs: Array) -> None:
         rhs += self.device.spread(self._pressing(at, self._gap(stage, at, None)))
+
+    def add_residual(self, stage: Stage, at: Touch, out: Array) -> None:
+        out += self.device.spread((self.factor * at.depth)[:, None] * at.normal)
+
+    def potential_j(self, stage: Stage, at: Touch) -> float:
+        return self._energy_j(at.distance) / stage.scheme.c_k
 
     def _moved(self, stage: Stage, at: Touch, increment: Array | None) -> Array:
         """What the gap measures along the normal (P, 3): c_k (guess - Δu), or c_k times minus the guess."""
@@ -238,8 +245,10 @@ class Contact(Term[Touch]):
         out.guess += scheme.c_k * x_bar + m_bar if at.implicit else -m_bar
 
     def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
-        distance = self.device.host(self._touch_of(state)[1])
-        return {"contact_j": float(self.device.host(self.factor) @ softplus_integral(self.sharpness, distance))}
+        return {"contact_j": self._energy_j(self._touch_of(state)[1])}
+
+    def _energy_j(self, distance: Array) -> float:
+        return float(self.device.host(self.factor) @ softplus_integral(self.sharpness, self.device.host(distance)))
 
     def _touch_of(self, state: State) -> tuple[Array, Array, Array, Array]:
         """`touch` at a state; energy and force ask for the same one in turn."""

@@ -38,6 +38,7 @@ class Stage:
     Attributes:
         device: the body. scheme: coefficients. state: before the step. guess: of Δu [m], (N, 3).
         all_implicit: nothing may be extrapolated in time (the backward-Euler fallback).
+        definite: blocks serve a solve alone, and may leave out what makes them indefinite; derivatives need them true.
     """
 
     device: DeviceBody
@@ -45,6 +46,7 @@ class Stage:
     state: State
     guess: Array
     all_implicit: bool = False
+    definite: bool = False
 
     @cached_property
     def turned_at(self) -> Array:
@@ -192,11 +194,15 @@ class Term(Generic[At]):
 
     Attributes:
         parameters: names of the registered parameters that change it. rests_undeformed: whether an undeformed body at
-            rest in any pose does not feel it, nor a small rigid motion of it.
+            rest in any pose does not feel it, nor a small rigid motion of it. curved: its share of g is not linear in
+            Δu and is the slope of a potential; `add_residual` and `potential_j` give both. minimised: steps with it are
+            taken by `newton`, in which all terms are curved or linear in Δu.
     """
 
     parameters: ClassVar[tuple[str, ...]] = ()
     rests_undeformed: ClassVar[bool] = False
+    curved: ClassVar[bool] = False
+    minimised: ClassVar[bool] = False
 
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> None:
         """device: the body's arrays. values: of the parameters. start: initial displacement (N, 3) [m]."""
@@ -211,6 +217,13 @@ class Term(Generic[At]):
 
     def add_force(self, stage: Stage, at: At, rhs: Array) -> None:
         """Add the share of r [N], (N, 3)."""
+
+    def add_residual(self, stage: Stage, at: At, out: Array) -> None:
+        """Of a curved term: add the share of g = r - A Δu at Δu = the guess [N], (N, 3)."""
+
+    def potential_j(self, stage: Stage, at: At) -> float:
+        """Of a curved term: what g is minus the slope of by Δu, at Δu = the guess [J]."""
+        return 0.0
 
     def push(
         self, stage: Stage, at: At, increment: Array, changes: Columns, directions: Directions, out: Array

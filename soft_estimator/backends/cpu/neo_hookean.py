@@ -1,0 +1,290 @@
+"""Neo-Hookean cells at their quadrature points; what each loop does: `backends.neo_hookean_loops`.
+
+Written in H = F - I, so that nothing cancels near rest: cof F = (1 + tr H) I - Hᵀ + cof H, J - 1 = tr H + tr cof H +
+det H. The isotropic μ part of a cell is linear, and one Laplacian matrix does for it. Every sum runs in a fixed order:
+results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.definite import definite_share
+
+_FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
+_CHUNK = 32  # cells that share one set of scratch arrays
+
+
+@njit(cache=True, fastmath=_FAST)
+def _corners(u: np.ndarray, nodes: np.ndarray, w: np.ndarray) -> None:
+    """Displacements of a cell's corners relative to corner 0, (8, 3)."""
+    n0 = nodes[0]
+    for p in range(8):
+        for a in range(3):
+            w[p, a] = u[nodes[p], a] - u[n0, a]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _gradient(w: np.ndarray, slope: np.ndarray, h: np.ndarray) -> None:
+    """H = Σ w_p ∇N_pᵀ (9,) at a point; slope (8, 3)."""
+    for i in range(9):
+        h[i] = 0.0
+    for p in range(1, 8):
+        s0, s1, s2 = slope[p, 0], slope[p, 1], slope[p, 2]
+        for a in range(3):
+            v = w[p, a]
+            h[3 * a] += v * s0
+            h[3 * a + 1] += v * s1
+            h[3 * a + 2] += v * s2
+
+
+@njit(cache=True, fastmath=_FAST)
+def _cofactor(h: np.ndarray, c: np.ndarray) -> float:
+    """Cofactors of a 3x3 matrix (9,); returns its determinant."""
+    c[0], c[1], c[2] = h[4] * h[8] - h[5] * h[7], h[5] * h[6] - h[3] * h[8], h[3] * h[7] - h[4] * h[6]
+    c[3], c[4], c[5] = h[2] * h[7] - h[1] * h[8], h[0] * h[8] - h[2] * h[6], h[1] * h[6] - h[0] * h[7]
+    c[6], c[7], c[8] = h[1] * h[5] - h[2] * h[4], h[2] * h[3] - h[0] * h[5], h[0] * h[4] - h[1] * h[3]
+    return h[0] * c[0] + h[1] * c[1] + h[2] * c[2]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _strain(w: np.ndarray, slopes: np.ndarray, h: np.ndarray, cof: np.ndarray, volumetric: np.ndarray) -> float:
+    """H and cof H at all points, (8, 9), and J - 1, (8,); returns the mean of J - 1."""
+    mean = 0.0
+    for k in range(8):
+        _gradient(w, slopes[k], h[k])
+        determinant = _cofactor(h[k], cof[k])
+        volumetric[k] = (h[k, 0] + h[k, 4] + h[k, 8]) + (cof[k, 0] + cof[k, 4] + cof[k, 8]) + determinant
+        mean += volumetric[k]
+    return mean / 8.0
+
+
+@njit(cache=True, fastmath=_FAST)
+def _smooth_part(w: np.ndarray, laplacian: np.ndarray, force: np.ndarray) -> float:
+    """force (8, 3) = Laplacian matrix times w; returns w·force."""
+    for p in range(8):
+        for a in range(3):
+            force[p, a] = 0.0
+    k = 0
+    for p in range(8):
+        for q in range(p, 8):
+            g = laplacian[k]
+            k += 1
+            for a in range(3):
+                force[p, a] += g * w[q, a]
+                if p != q:
+                    force[q, a] += g * w[p, a]
+    total = 0.0
+    for p in range(8):
+        for a in range(3):
+            total += w[p, a] * force[p, a]
+    return total
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def neo_hookean_forces(
+    u: np.ndarray,
+    cell_nodes: np.ndarray,
+    index: np.ndarray,
+    slopes: np.ndarray,
+    laplacian: np.ndarray,
+    volume: np.ndarray,
+    young: np.ndarray,
+    lam: float,
+    mu: float,
+    energy: np.ndarray,
+    corner: np.ndarray,
+) -> None:
+    cells, kappa = cell_nodes.shape[0], lam + 2.0 * mu / 3.0
+    for chunk in prange((cells + _CHUNK - 1) // _CHUNK):
+        w, force, stress = np.empty((8, 3)), np.empty((8, 3)), np.empty(9)
+        h, cof, volumetric = np.empty((8, 9)), np.empty((8, 9)), np.empty(8)
+        for c in range(chunk * _CHUNK, min(cells, (chunk + 1) * _CHUNK)):
+            row = index[c]
+            _corners(u, cell_nodes[c], w)
+            mean = _strain(w, slopes[row], h, cof, volumetric)
+            smooth = _smooth_part(w, laplacian[row], force)
+            weight, density = volume[row] / 8.0, 0.0
+            for p in range(8):
+                for a in range(3):
+                    force[p, a] *= mu
+            for k in range(8):
+                trace = h[k, 0] + h[k, 4] + h[k, 8]
+                density += mu * (volumetric[k] * volumetric[k] / 6.0 - (volumetric[k] - trace))
+                pressure = mu / 3.0 * volumetric[k] + kappa * mean
+                # P - μ H = μ (Hᵀ - tr H I - cof H) + pressure · cof F
+                for a in range(3):
+                    for b in range(3):
+                        turned = h[k, 3 * b + a]
+                        stress[3 * a + b] = weight * (
+                            mu * (turned - cof[k, 3 * a + b]) + pressure * (cof[k, 3 * a + b] - turned)
+                        )
+                    stress[4 * a] += weight * (pressure * (1.0 + trace) - mu * trace)
+                slope = slopes[row, k]
+                for p in range(8):
+                    s0, s1, s2 = slope[p, 0], slope[p, 1], slope[p, 2]
+                    for a in range(3):
+                        force[p, a] += stress[3 * a] * s0 + stress[3 * a + 1] * s1 + stress[3 * a + 2] * s2
+            energy[c] = young[c] * (0.5 * mu * smooth + weight * density + 0.5 * kappa * volume[row] * mean * mean)
+            for p in range(8):
+                for a in range(3):
+                    corner[c, 3 * p + a] = young[c] * force[p, a]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _volume_slopes(h: np.ndarray, cof: np.ndarray, slopes: np.ndarray, g: np.ndarray) -> None:
+    """∂J/∂u at the points in rows 0-7 of g (9, 24), their mean in row 8."""
+    g[8] = 0.0
+    for k in range(8):
+        trace = 1.0 + h[k, 0] + h[k, 4] + h[k, 8]
+        for a in range(3):
+            f0, f1, f2 = cof[k, 3 * a] - h[k, a], cof[k, 3 * a + 1] - h[k, 3 + a], cof[k, 3 * a + 2] - h[k, 6 + a]
+            if a == 0:
+                f0 += trace
+            elif a == 1:
+                f1 += trace
+            else:
+                f2 += trace
+            for p in range(8):
+                g[k, 3 * p + a] = f0 * slopes[k, p, 0] + f1 * slopes[k, p, 1] + f2 * slopes[k, p, 2]
+        for i in range(24):
+            g[8, i] += 0.125 * g[k, i]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _outer_products(g: np.ndarray, factor: np.ndarray, matrix: np.ndarray) -> None:
+    """Block-upper part of matrix (24, 24) = Σ_k factor_k g_k g_kᵀ."""
+    for i in range(24):
+        first = 3 * (i // 3)
+        for j in range(first, 24):
+            matrix[i, j] = 0.0
+        for k in range(9):
+            s = factor[k] * g[k, i]
+            for j in range(first, 24):
+                matrix[i, j] += s * g[k, j]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _curvature(turning: np.ndarray, crossed: np.ndarray, out: np.ndarray) -> None:
+    """out (3, 28) = turning (3, 24) times crossed (24, 28)."""
+    for a in range(3):
+        for j in range(28):
+            out[a, j] = 0.0
+        for i in range(24):
+            s = turning[a, i]
+            for j in range(28):
+                out[a, j] += s * crossed[i, j]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _write_blocks(
+    stiff: float, mu: float, matrix: np.ndarray, laplacian: np.ndarray, curve: np.ndarray, out: np.ndarray
+) -> None:
+    """out (36, 9): outer products, the Laplacian on the diagonal and -[v]ₓ for v of each pair."""
+    k = mixed = 0
+    for p in range(8):
+        for q in range(p, 8):
+            smooth = mu * laplacian[k]
+            for a in range(3):
+                for b in range(3):
+                    out[k, 3 * a + b] = stiff * (matrix[3 * p + a, 3 * q + b] + (smooth if a == b else 0.0))
+            if p != q:
+                v0, v1, v2 = stiff * curve[0, mixed], stiff * curve[1, mixed], stiff * curve[2, mixed]
+                mixed += 1
+                out[k, 1] += v2
+                out[k, 3] -= v2
+                out[k, 2] -= v1
+                out[k, 6] += v1
+                out[k, 5] += v0
+                out[k, 7] -= v0
+            k += 1
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def neo_hookean_blocks(
+    u: np.ndarray,
+    cell_nodes: np.ndarray,
+    index: np.ndarray,
+    slopes: np.ndarray,
+    crossed: np.ndarray,
+    laplacian: np.ndarray,
+    volume: np.ndarray,
+    young: np.ndarray,
+    lam: float,
+    mu: float,
+    definite: bool,
+    out: np.ndarray,
+) -> None:
+    cells, kappa = cell_nodes.shape[0], lam + 2.0 * mu / 3.0
+    for chunk in prange((cells + _CHUNK - 1) // _CHUNK):
+        w, h, cof, volumetric = np.empty((8, 3)), np.empty((8, 9)), np.empty((8, 9)), np.empty(8)
+        g, factor, matrix = np.empty((9, 24)), np.empty(9), np.zeros((24, 24))
+        turning, curve = np.empty((3, 24)), np.empty((3, 28))
+        for c in range(chunk * _CHUNK, min(cells, (chunk + 1) * _CHUNK)):
+            row = index[c]
+            _corners(u, cell_nodes[c], w)
+            mean = _strain(w, slopes[row], h, cof, volumetric)
+            _volume_slopes(h, cof, slopes[row], g)
+            weight = volume[row] / 8.0
+            for k in range(8):
+                factor[k] = weight * mu / 3.0
+                bend = -mu + mu / 3.0 * volumetric[k] + kappa * mean
+                if definite:
+                    bend *= definite_share(h[k], mu, bend)
+                for a in range(3):
+                    for b in range(3):
+                        turning[a, 3 * k + b] = weight * bend * h[k, 3 * a + b]
+                    turning[a, 3 * k + a] += weight * bend
+            factor[8] = kappa * volume[row]
+            _outer_products(g, factor, matrix)
+            _curvature(turning, crossed[row], curve)
+            _write_blocks(young[c], mu, matrix, laplacian[row], curve, out[c])
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def gather_blocks(
+    cell_blocks: np.ndarray, node_cells: np.ndarray, scale: float, slot: np.ndarray, blocks: np.ndarray
+) -> None:
+    """Each row of the matrix is summed by its own node, over its cells in the order of its corners."""
+    for i in prange(node_cells.shape[0]):
+        for p in range(8):
+            c = node_cells[i, p]
+            if c < 0:
+                continue
+            for q in range(8):
+                low, high = min(p, q), max(p, q)
+                given = cell_blocks[c, low * 8 - low * (low - 1) // 2 + high - low]
+                offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
+                block = blocks[slot[i, offset]]
+                if p <= q:
+                    for a in range(9):
+                        block[a] += scale * given[a]
+                else:
+                    for a in range(3):
+                        for b in range(3):
+                            block[3 * a + b] += scale * given[3 * b + a]
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def block_products(cell_blocks: np.ndarray, cell_nodes: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
+    width = x.shape[2]
+    for c in prange(cell_nodes.shape[0]):
+        nodes = cell_nodes[c]
+        for i in range(24):
+            for j in range(width):
+                out[c, i, j] = 0
+        k = 0
+        for p in range(8):
+            for q in range(p, 8):
+                block = cell_blocks[c, k]
+                k += 1
+                n, m = nodes[p], nodes[q]
+                for a in range(3):
+                    for b in range(3):
+                        s = block[3 * a + b]
+                        for j in range(width):
+                            out[c, 3 * p + a, j] += s * x[m, b, j]
+                        if p != q:
+                            for j in range(width):
+                                out[c, 3 * q + b, j] += s * x[n, a, j]

@@ -1,0 +1,242 @@
+"""A step as the minimum of its potential, for laws that a single linear solve does not carry far enough.
+
+The step's balance g(Δu) = 0 is the slope of
+
+    Φ(Δu) = ½ ΔuᵀA Δu - rᵀΔu + Σ potentials,
+
+A and r from the terms that are linear in Δu, potentials from the curved ones. Newton's method with a line search on Φ:
+each round solves A δ = g by conjugate gradients, no further than it is worth, and goes along δ as far as Φ falls.
+A round that brought g down well keeps its matrix for the next one. Where the matrix turns out indefinite, or no step
+along δ helps, the cells' blocks are made definite; derivatives never see those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from soft_estimator.backends.interface import Array
+from soft_estimator.backends.loops import BREAKDOWN, CONVERGED
+from soft_estimator.physics.solver import LinearSystem, SolverSettings, solve
+from soft_estimator.physics.state import State
+from soft_estimator.physics.terms.interface import Assembly, Stage
+
+if TYPE_CHECKING:
+    from soft_estimator.physics.step import Simulation
+
+MOST_ROUNDS = 60  # of a step, by default
+FORCING = 0.1  # part of a round's imbalance that its solve may leave: more is lost again to what is not linear
+KEPT_WHILE = 0.3  # a round that leaves less than this part of the imbalance hands its matrix on
+SUFFICIENT = 1e-4  # part of the fall that the slope at the start of a line search promises
+SHORTEST = 1e-6  # step along a direction; below, the direction is given up
+# Rounding keeps the imbalance from falling below this part of the step's forces; what rests there has converged.
+ROUNDING = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 1e-4}
+_NOISE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # of Φ, relative to its parts
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """An increment Δu (N, 3), the terms there, the imbalance g [N], (N, 3), and Φ [J].
+
+    size: of g on the free nodes [N]. scale_j: sum of the sizes of Φ's parts, which its rounding goes with.
+    """
+
+    increment: Array
+    stage: Stage
+    at: tuple[Any, ...]
+    imbalance: Array
+    size: float
+    potential_j: float
+    scale_j: float
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """Where a step's rounds ended.
+
+    Attributes:
+        trial: the increment. system: the last matrix. iterations: of conjugate gradients, in all. rounds: linear
+        solves. assemblies: matrices. relative_imbalance: of the step's forces. rescued: a direct solve had to step in.
+        converged: whether the balance holds to the solver's tolerance. seconds: of the parts.
+    """
+
+    trial: Trial
+    system: LinearSystem
+    iterations: int
+    rounds: int
+    assemblies: int
+    relative_imbalance: float
+    rescued: bool
+    converged: bool
+    seconds: dict[str, float]
+
+
+class StepPotential:
+    """Φ of one step and its slope."""
+
+    def __init__(self, simulation: Simulation, state: State, guess: Array) -> None:
+        self.simulation, self.state, s = simulation, state, simulation
+        stage = self.stage(guess)
+        self.linear, self.force = Assembly(s.device), s.xp.zeros_like(s.device.zero)
+        for term, prepared in zip(s.terms, s.prepare(stage)):
+            if not term.curved:
+                term.add_blocks(stage, prepared, self.linear)
+                term.add_force(stage, prepared, self.force)
+
+    def stage(self, increment: Array, definite: bool = False) -> Stage:
+        s = self.simulation
+        return Stage(s.device, s.model.integrator, self.state, increment, all_implicit=True, definite=definite)
+
+    def at(self, increment: Array) -> Trial:
+        s, d = self.simulation, self.simulation.device
+        stage = self.stage(increment)
+        prepared = s.prepare(stage)
+        pulled = self.linear.diagonal[:, None] * increment
+        if self.linear.blocks is not None:
+            product = s.xp.empty_like(increment)
+            s.backend.multiply(d.row_start, d.column, self.linear.blocks, increment, product)
+            pulled = pulled + product
+        parts = [0.5 * _dot(increment, pulled), -_dot(self.force, increment)]
+        imbalance = self.force - pulled
+        for term, at in zip(s.terms, prepared):
+            if term.curved:
+                term.add_residual(stage, at, imbalance)
+                parts.append(term.potential_j(stage, at))
+        size = _norm(imbalance * d.free[:, None])
+        return Trial(increment, stage, prepared, imbalance, size, sum(parts), sum(map(abs, parts)))
+
+    def system(self, trial: Trial, definite: bool) -> LinearSystem:
+        """The second derivative of Φ."""
+        s, assembly = self.simulation, Assembly(self.simulation.device)
+        assembly.diagonal += self.linear.diagonal
+        if self.linear.blocks is not None:
+            assembly.blocks = self.linear.blocks.copy()
+        stage = self.stage(trial.increment, definite)
+        for term, prepared in zip(s.terms, trial.at):
+            if term.curved:
+                term.add_blocks(stage, prepared, assembly)
+        return s.system_of(assembly)
+
+
+def minimise_step(simulation: Simulation, state: State) -> Minimum:
+    """Newton's rounds from where the last motion leads."""
+    s, guess = simulation, simulation.guess(state).copy()
+    s.prescribe_increment(state, state.time_s + s.model.integrator.step_s, guess)
+    potential = StepPotential(s, state, guess)
+    trial = potential.at(guess)
+    if s.model.integrator.predictor == 0.0:  # the last motion may be wild: not to go uphill from where the step starts
+        still = s.device.zero.copy()
+        s.prescribe_increment(state, state.time_s + s.model.integrator.step_s, still)
+        rest = potential.at(still)
+        trial = rest if not trial.potential_j < rest.potential_j else trial
+    return _Rounds(potential, trial).run()
+
+
+class _Rounds:
+    """The rounds of one step."""
+
+    def __init__(self, potential: StepPotential, trial: Trial) -> None:
+        self.potential, self.trial, s = potential, trial, potential.simulation
+        self.simulation, self.settings, self.backend = s, s.model.solver, s.backend
+        self.seconds = dict.fromkeys(("rotations", "assembly", "forces", "solve"), 0.0)
+        self.iterations = self.rounds = self.assemblies = 0
+        self.rescued = self.definite = False
+        self._assemble(definite=False)
+        self.reference = self._forces()
+
+    def _forces(self) -> float:
+        """Size of the step's forces, r on the free nodes, as a linear step measures its residual by."""
+        d, system, x = self.simulation.device, self.system, self.trial.increment
+        product = self.simulation.xp.empty_like(x)
+        self.backend.multiply(d.row_start, d.column, system.blocks, x * d.free[:, None], product)
+        return max(_norm((self.trial.imbalance + product) * d.free[:, None]), 1e-300)
+
+    def _assemble(self, definite: bool) -> None:
+        clock = perf_counter()
+        self.system, self.definite, self.fresh = self.potential.system(self.trial, definite), definite, True
+        self.assemblies += 1
+        self.seconds["assembly"] += perf_counter() - clock
+
+    def run(self) -> Minimum:
+        limit, dtype = self.settings.relative_tolerance * self.reference, np.dtype(self.simulation.model.dtype)
+        while not (done := self.trial.size <= limit) and self.rounds < self.settings.rounds:
+            before = self.trial.size
+            if not self._round(limit):
+                # Along no direction does Φ fall: rounding, or a matrix too old or too indefinite to point downhill.
+                done = before <= ROUNDING[dtype] * self.reference
+                if done or (self.fresh and self.definite):
+                    break
+                self._assemble(definite=self.fresh)
+            elif self.trial.size > KEPT_WHILE * before and self.trial.size > limit:
+                self._assemble(definite=self.definite)
+        relative = self.trial.size / self.reference
+        return Minimum(
+            self.trial, self.system, self.iterations, self.rounds, self.assemblies, relative, self.rescued, done,
+            self.seconds,
+        )  # fmt: skip
+
+    def _round(self, limit: float) -> bool:
+        """One solve and one line search; whether it went anywhere."""
+        self.rounds += 1
+        clock, left = perf_counter(), 0.5 * limit / self.trial.size
+        direction = self._solve(min(FORCING, left) if left > 0.1 * FORCING else FORCING)
+        now = perf_counter()
+        self.seconds["solve"] += now - clock
+        found = None if direction is None else self._search(direction)
+        self.seconds["forces"] += perf_counter() - now
+        if found is None:
+            return False
+        self.trial, self.fresh = found, False
+        return True
+
+    def _solve(self, tolerance: float) -> Array | None:
+        """A δ = g; None where the matrix is not definite and can still be made so."""
+        s, x = self.system, self.simulation.xp.zeros_like(self.trial.increment)
+        given = (s.row_start, s.column, s.blocks, s.inverse, self.trial.imbalance)
+        most = self.settings.max_iterations
+        iterations, _, status = self.backend.conjugate_gradient(*given, x, s.free, tolerance, most)
+        self.iterations += int(iterations)
+        if status == CONVERGED:
+            return x
+        if status == BREAKDOWN and not self.definite:
+            return None
+        x[...] = 0
+        report = solve(self.backend, s, self.trial.imbalance, x, SolverSettings(tolerance, most))
+        self.rescued |= report.rescued
+        return x
+
+    def _search(self, direction: Array) -> Trial | None:
+        """The furthest of ever shorter steps that Φ falls along enough; None where there is none."""
+        start, slope = self.trial, _dot(self.trial.imbalance, direction)
+        noise = _NOISE[np.dtype(self.simulation.model.dtype)] * start.scale_j
+        if not slope > 0.0:
+            return None
+        length = 1.0
+        while length >= SHORTEST:
+            with np.errstate(over="ignore", invalid="ignore"):
+                tried = self.potential.at(start.increment + length * direction)
+                fall = start.potential_j - tried.potential_j
+            # Where rounding hides the fall of Φ its slope must have come closer to zero.
+            enough = np.isfinite(fall) and fall >= SUFFICIENT * length * slope - noise
+            if enough and (fall > noise or abs(_dot(tried.imbalance, direction)) < slope):
+                return tried
+            length *= _shorter(fall, length * slope)
+        return None
+
+
+def _shorter(fall: float, promised: float) -> float:
+    """The minimum of the parabola through Φ and its slope at the start and Φ at the end, within 0.1-0.5 of the way."""
+    if not np.isfinite(fall):
+        return 0.1
+    return float(np.clip(0.5 * promised / max(promised - fall, 1e-300), 0.1, 0.5))
+
+
+def _dot(a: Array, b: Array) -> float:
+    return float((a * b).sum(dtype=np.float64))
+
+
+def _norm(a: Array) -> float:
+    return float(np.sqrt(_dot(a, a)))
