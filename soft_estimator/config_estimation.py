@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -123,11 +124,12 @@ Field = tuple[Any, Any]  # type and declaration
 
 
 def _registered(field_of: Callable[[Parameter], Field]) -> Callable[[type[S]], type[S]]:
-    """Give a section a field for every registered parameter."""
+    """Give a section a field for every registered parameter, before its own."""
 
     def add_fields(cls: type[S]) -> type[S]:
         fields = {parameter.name: field_of(parameter) for parameter in REGISTRY}
-        cls.__annotations__ = {name: kind for name, (kind, _) in fields.items()}
+        own = inspect.get_annotations(cls)
+        cls.__annotations__ = {name: kind for name, (kind, _) in fields.items()} | own
         for name, (_, declaration) in fields.items():
             setattr(cls, name, declaration)
         return dataclass(frozen=True, kw_only=True)(cls)
@@ -153,6 +155,14 @@ def _prior(parameter: Parameter) -> Field:
     return float | None, quantity(None, low=0, low_open=True, doc=f"{of}; {parameter.prior_std:g} if left out")
 
 
+def _known(parameter: Parameter) -> Field:
+    relative = parameter.transform == "log"
+    per = {"vector": ", per component", "direction": f", per tilt [{parameter.unit}]"}.get(parameter.shape, "")
+    doc = f"of {parameter.symbol}{', relative' if relative else ''}{per}, where it is not estimated"
+    unit = "" if relative or parameter.shape == "direction" else parameter.unit
+    return float, quantity(parameter.known_std, unit=unit, low=0, doc=doc)
+
+
 @_registered(_guess)
 class GuessConfig(Section):
     """First guesses. Where one is left out, the scene's own value is where the search starts."""
@@ -168,6 +178,31 @@ class GuessConfig(Section):
 class PriorConfig(Section):
     """How far off a guess may be, as a standard deviation. Of E, density and dampings that of their natural logarithm
     (0.7 is a factor of two); of Poisson's ratio that of log(ν/(0.5-ν)); of the rest in their own unit."""
+
+
+@_registered(_known)
+class KnownToConfig(Section):
+    """How far off the numbers may be that are held fixed, as standard deviations; 0 for what is exact. What that does
+    to the estimates is part of their intervals. An estimated parameter has its prior instead."""
+
+    shape_offset_m: float = quantity(
+        0.0003, unit="m", low=0, doc="how far the body's surface may lie outside or inside its model as a whole"
+    )
+    shape_scale: float = quantity(0.01, low=0, high=0.5, doc="relative error of the body's size, at its density")
+    camera_position_m: float = quantity(0.0005, unit="m", low=0, doc="error of where the points lie, per axis")
+    camera_rotation_rad: float = quantity(
+        0.003, unit="rad", low=0, doc="error of how they are turned about the body, per axis"
+    )
+    time_offset_s: float = quantity(0.001, unit="s", low=0, doc="how much all stamps may be early or late")
+    time_rate: float = quantity(0.001, low=0, high=0.5, doc="relative error of the clock's rate")
+    stamp_jitter_s: float = quantity(0.0005, unit="s", low=0, doc="error of each frame's own stamp")
+    model: float = quantity(
+        0.01,
+        low=0,
+        high=1,
+        doc="relative deviation added to stiffness, damping and density: the grid and the material's law are not the "
+        "body, whatever the number of frames",
+    )
 
 
 PARAMETERS = REGISTRY.names()
@@ -194,6 +229,7 @@ class EstimateConfig(Section):
     )
     guess: GuessConfig = section(GuessConfig, doc="first guesses")
     prior_std: PriorConfig = section(PriorConfig, doc="how far off the guesses may be")
+    known_to: KnownToConfig = section(KnownToConfig, doc="how far off what is not estimated may be")
     method: str = choice(
         "levenberg_marquardt",
         options=("levenberg_marquardt", "lbfgs", "barzilai_borwein"),

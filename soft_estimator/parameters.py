@@ -30,6 +30,8 @@ class Parameter:
         hidden: why motion may not show it. error_scale: what its error is measured by: "value", "body" (the body's
         size) or a number in its unit. linear_within: step of the transformed value within which a motion's
             linearisation holds to a small part of a standard deviation. truth: it is part of a scene's ground truth.
+        known_std: default deviation of a value that is held fixed: relative for the log transform, else in its unit.
+        remedy: what makes it better known.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Parameter:
     error_scale: float | str = "value"
     linear_within: float = 0.02
     truth: bool = True
+    known_std: float = 0.0
+    remedy: str = "estimate it too"
 
     def __post_init__(self) -> None:
         if self.shape not in SHAPES:
@@ -60,6 +64,8 @@ class Parameter:
             raise ValueError(f"parameter {self.name}: shape direction and transform tangent go together")
         if not self.prior_std > 0:
             raise ValueError(f"parameter {self.name}: prior_std = {self.prior_std} must be positive")
+        if not self.known_std >= 0:
+            raise ValueError(f"parameter {self.name}: known_std = {self.known_std} must not be negative")
 
     def size(self, regions: int = 1) -> int | None:
         """Numbers of its value, None for a scalar."""
@@ -112,86 +118,90 @@ register = REGISTRY.add
 register(
     Parameter(
         "youngs_modulus_pa", "Pa", "Young's modulus", "Young's modulus E, of every region", "E", "regions", "log",
-        prior_std=3.0, low=0.0, hidden="the body hardly deformed",
+        prior_std=3.0, low=0.0, hidden="the body hardly deformed", known_std=0.1,
     )
 )  # fmt: skip
 register(
     Parameter(
         "poissons_ratio", "", "Poisson's ratio", "Poisson's ratio ν", "ν", transform="logit", prior_std=1.0, low=0.0,
-        high=0.5, hidden="the body hardly moved sideways to its load",
+        high=0.5, hidden="the body hardly moved sideways to its load", known_std=0.07,
     )
 )  # fmt: skip
 register(
     Parameter(
         "density_kg_m3", "kg/m^3", "Density", "mass density ρ", "ρ", transform="log", prior_std=1.0, low=0.0,
+        known_std=0.03, remedy="weigh it",
     )
 )  # fmt: skip
 register(
     Parameter(
         "mass_damping_per_s", "1/s", "Mass damping", "Rayleigh damping α₁", "α₁", transform="log", prior_std=2.0,
         default=0.0, low=0.0, hidden="nothing moved long enough to lose energy",
+        known_std=0.2,
     )
 )  # fmt: skip
 register(
     Parameter(
         "stiffness_damping_s", "s", "Stiffness damping", "Rayleigh damping α₂", "α₂", transform="log", prior_std=2.0,
         default=0.0, low=0.0, hidden="nothing swung long enough to lose energy",
+        known_std=0.2,
     )
 )  # fmt: skip
 register(
     Parameter(
         "gravity_m_s2", "m/s^2", "Gravity", "acceleration of gravity", "g", "vector", prior_std=5.0,
-        default=(0.0, -9.81, 0.0), error_scale=9.81, linear_within=0.1,
+        default=(0.0, -9.81, 0.0), error_scale=9.81, linear_within=0.1, known_std=0.03, remedy="level the world frame",
     )
 )  # fmt: skip
 register(
     Parameter(
         "plane_normal", "rad", "Tilt of the plane", "direction n of the contact plane, of any length but zero", "n",
         "direction", "tangent", prior_std=0.5, default=(0.0, 1.0, 0.0), term="contact",
-        hidden="the body never touched the plane", error_scale=1.0, linear_within=0.005,
+        hidden="the body never touched the plane", error_scale=1.0, linear_within=0.005, known_std=0.005,
     )
 )  # fmt: skip
 register(
     Parameter(
         "plane_offset_m", "m", "Offset of the plane", "offset d of the contact plane", "d", prior_std=0.05,
         default=0.0, term="contact", hidden="the body never touched the plane", error_scale="body",
-        linear_within=0.0005,
+        linear_within=0.0005, known_std=0.0015,
     )
 )  # fmt: skip
 register(
     Parameter(
         "translation_m", "m", "Initial position", "initial shift", "t", "vector", prior_std=0.02,
-        default=(0.0, 0.0, 0.0), error_scale="body", linear_within=0.0005, truth=False,
+        default=(0.0, 0.0, 0.0), error_scale="body", linear_within=0.0005, truth=False, known_std=0.0005,
     )
 )  # fmt: skip
 register(
     Parameter(
         "rotation_rad", "rad", "Initial rotation", "initial rotation, axis-angle", "θ", "vector", prior_std=0.2,
-        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.01, truth=False,
+        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.01, truth=False, known_std=0.003,
     )
 )  # fmt: skip
 register(
     Parameter(
         "velocity_m_s", "m/s", "Initial velocity", "initial velocity", "v", "vector", prior_std=1.0,
-        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.03, truth=False,
+        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.03, truth=False, known_std=0.005,
     )
 )  # fmt: skip
 register(
     Parameter(
         "angular_velocity_rad_s", "rad/s", "Initial angular velocity", "initial angular velocity", "ω", "vector",
-        prior_std=5.0, default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.2, truth=False,
+        prior_std=5.0, default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.2, truth=False, known_std=0.02,
     )
 )  # fmt: skip
 register(
     Parameter(
         "contact_stiffness_pa_per_m", "Pa/m", "Contact stiffness", "pressure of the contact per depth", "k",
         transform="log", prior_std=2.0, low=0.0, term="contact", hidden="the contact is too stiff to show how stiff",
+        known_std=0.5,
     )
 )  # fmt: skip
 register(
     Parameter(
         "contact_sharpness_per_m", "1/m", "Contact sharpness", "sharpness a of the contact's onset, 1/a its width",
         "a", transform="log", prior_std=1.0, low=0.0, term="contact",
-        hidden="the onset of the contact is too sharp to show",
+        hidden="the onset of the contact is too sharp to show", known_std=0.3,
     )
 )  # fmt: skip

@@ -20,6 +20,7 @@ from soft_estimator.commands.scene_setup import (
     make_ready,
     read_scene_argument,
 )
+from soft_estimator.pictures.wording import stated
 
 DESCRIPTION = """Estimate what the scene's `estimate` section names: stiffness, damping, the contact plane, ...
 
@@ -34,7 +35,8 @@ EPILOG = """recorded frames (--frames FOLDER):
   Frames that cannot be used, NaN points and points far from the body are set aside and counted.
 
 files written to DIR:
-  estimate.json   value, deviation, 95 % interval, truth and error where known, observable or not; cost, frames, times
+  estimate.json   whether the model fits, and why not; value, deviation and what it comes from, 95 % interval, truth and
+                  error where known, observable or not; cost, frames, times
   scene.yaml      the scene with every default filled in
   rest_shape.npz  the signed distance grid it was simulated with; soft-estimator export takes it from there
   report.html     all of it as one page to read, send or print; with a 3D view that needs no network
@@ -84,6 +86,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     add_computing(parser)
     parser.add_argument("--save-frames", action="store_true", help="write the frames used to DIR/frames")
     parser.add_argument("--no-plots", action="store_true", help="write neither the report nor pictures")
+    parser.add_argument("--strict", action="store_true", help="end with exit code 1 where the model does not fit")
     parser.add_argument("--json", action="store_true", help="print estimate.json on stdout, and nothing else")
     add_progress(parser)
     return parser
@@ -129,14 +132,27 @@ def run(args: argparse.Namespace) -> int:
     if aside:
         listed = ", ".join(f"{count} {reason}" for reason, count in aside.items())
         stderr_line(f"frames set aside: {listed}", label="warning")
+    if not summary["fits"]:
+        stderr_line(f"the model does not fit: {summary['reason']}", label="warning")
     print(json.dumps(summary) if args.json else _report(summary, args.out))
-    return 0
+    return 1 if args.strict and not summary["fits"] else 0
+
+
+def _doubts(row: dict[str, Any]) -> str:
+    """What to know beside a value: why it is not observable, or what its interval mostly comes from."""
+    if not row["observable"]:
+        return f"   not observable: {row['reason']}"
+    if not row["mostly"]:
+        return ""
+    return f"   {row['mostly']} (noise alone ± {row['std_statistical']:.2g})"
 
 
 def _report(summary: dict[str, Any], out: Path) -> str:
     """A few lines for people."""
     frames, times = summary["frames"], summary["times"]
     lines = [bold(summary["scene"], sys.stdout)]
+    if not summary["fits"]:
+        lines.append(f"  {bold('does not fit', sys.stdout)}: {summary['reason']}; do not use these values")
     width = max(len(row["name"]) for row in summary["parameters"])
     for row in summary["parameters"]:
         known = ""
@@ -144,8 +160,8 @@ def _report(summary: dict[str, Any], out: Path) -> str:
             relative = row["error_relative"]
             off = f"{row['error']:+.2g}" if relative is None else f"{100 * relative:+.2f} %"
             known = f"   truth {row['truth']:.5g} ({off})"
-        unseen = "" if row["observable"] else f"   not observable: {row['reason']}"
-        lines.append(f"  {row['name']:<{width}}  {row['value']:.5g} ± {row['std']:.2g} {row['unit']}{known}{unseen}")
+        shown = stated(row["value"], row["std"], row["low_95"], row["high_95"], row["unit"])
+        lines.append(f"  {row['name']:<{width}}  {shown}{known}{_doubts(row)}")
     plane = summary.get("plane", {})
     if "angle_error_deg" in plane:
         lines.append(

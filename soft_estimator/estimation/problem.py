@@ -10,6 +10,7 @@ import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
+from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.interface import Frame, Kinds, Residual, weigh_all
 from soft_estimator.estimation.residuals.robust import RobustLoss
@@ -68,6 +69,7 @@ class Problem:
         loss: robust loss of the whitened residuals; the configuration's own by default.
         residual: what the frames are measured against, one kind or several; each frame goes to the first that takes
             it, clouds that none takes to their distances from the surface.
+        known: how far off everything that is not estimated may be; None: it is exact.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class Problem:
         backend: Backend | None = None,
         field: CarriedField | None = None,
         residual: Residual[Any] | Sequence[Residual[Any]] = (),
+        known: KnownToConfig | None = None,
     ) -> None:
-        self.model, self.variables = model, variables
+        self.model, self.variables, self.known = model, variables, known
         self.loss = loss or RobustLoss()
         self.backend: Backend = backend or CpuBackend()
         self.field = field or carry_field(model.body)
@@ -99,6 +102,7 @@ class Problem:
             backend=self.backend,
             field=self.field,
             residual=self.kinds.kinds,
+            known=self.known,
         )
 
     def evaluate(

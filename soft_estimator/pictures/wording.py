@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from soft_estimator.parameters import REGISTRY
 
+_EVEN = 0.75  # the shorter part of an interval over the longer one, at least, for ± to tell it: ±15 % of a logarithm
 _UNITS: dict[str, tuple[tuple[float, str], ...]] = {
     "Pa": ((1e9, "GPa"), (1e6, "MPa"), (1e3, "kPa"), (1.0, "Pa")),
     "m": ((1.0, "m"), (1e-3, "mm"), (1e-6, "µm")),
@@ -52,6 +53,19 @@ def with_deviation(value: float, std: float) -> tuple[str, str]:
     if digits < 0:
         value, std = round(value, digits), round(std, digits)
     return _minus(f"{value:.{places}f}"), f"{std:.{places}f}"
+
+
+def as_interval(value: float, low: float, high: float) -> bool:
+    """Whether a 95 % interval must be shown as such: it is not symmetric, as near a bound, and ± would mislead."""
+    below, above = value - low, high - value
+    return not (below > 0 and above > 0 and _EVEN < above / below < 1 / _EVEN)
+
+
+def stated(value: float, std: float, low: float, high: float, unit: str) -> str:
+    """A value as it is known: "2013 ± 14 Pa", or "0.49 (0.43 to 0.499)" where the interval is not symmetric."""
+    if not as_interval(value, low, high):
+        return f"{value:.5g} ± {std:.2g} {unit}".rstrip()
+    return f"{value:.3g} ({low:.3g} to {high:.3g}) {unit}".rstrip()
 
 
 def rounded(value: float, digits: int = 4) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,8 @@ class FrameSet:
 
     Attributes:
         names: of the frames' files. set_aside: frames not used.
-        nan_points: points that are not finite, stray_points: points far from the body, both left out of used frames.
+        nan_points: points that are not finite, stray_points: points far from the body, copied_points: points that are
+            others of their frame once more, all left out of used frames.
     """
 
     frames: tuple[ObservedFrame, ...]
@@ -46,6 +47,7 @@ class FrameSet:
     set_aside: tuple[SetAside, ...] = ()
     nan_points: int = 0
     stray_points: int = 0
+    copied_points: int = 0
 
     @property
     def points(self) -> int:
@@ -182,6 +184,20 @@ def without_strays(made: FrameSet, surfaces_m: Sequence[np.ndarray], reach_m: fl
         frames.append(ObservedFrame(frame.time_s, *rest))
         names.append(name)
     return FrameSet(tuple(frames), tuple(names), tuple(aside), made.nan_points, strays)
+
+
+def without_copies(made: FrameSet) -> FrameSet:
+    """The frames with every point once: a copy tells nothing new, and would make an answer look surer."""
+    frames, copies = [], 0
+    for frame in made.frames:
+        first = np.sort(np.unique(np.round(frame.points_m, 9), axis=0, return_index=True)[1])
+        if len(first) < len(frame.points_m):
+            copies += len(frame.points_m) - len(first)
+            along = None if frame.along is None else frame.along[first]
+            rest = (frame.points_m[first], frame.std_m[first], frame.curvature_share[first], along)
+            frame = ObservedFrame(frame.time_s, *rest)
+        frames.append(frame)
+    return replace(made, frames=tuple(frames), copied_points=copies)
 
 
 def write_frames(folder: Path | str, frames: Sequence[ObservedFrame]) -> None:

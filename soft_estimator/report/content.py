@@ -17,6 +17,7 @@ class ReportParameter:
         value, std, low, high: the answer, its standard deviation and 95 % interval.
         guess, truth: where the search began; what it should have found. None where not known.
         observable: whether the data could tell it. reason: why not, in plain words, else "".
+        mostly: what its interval mostly comes from, where that is not noise.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ReportParameter:
     truth: float | None = None
     observable: bool = True
     reason: str = ""
+    mostly: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,12 +65,14 @@ def _parameter(row: dict[str, Any]) -> ReportParameter:
         truth=row["truth"],
         observable=row["observable"],
         reason=row["reason"],
+        mostly=row["mostly"],
     )
 
 
 def warnings_of_summary(summary: dict[str, Any]) -> list[str]:
     """What a reader of an estimate must know, in plain words."""
-    lines = [line[:1].upper() + line[1:] + "." for line in summary["warnings"]]
+    lines = [] if summary["fits"] else [f"The model does not fit: {summary['reason']}. Do not use these values."]
+    lines += [line[:1].upper() + line[1:] + "." for line in summary["warnings"]]
     for reason, count in summary["frames"]["set_aside_reasons"].items():
         lines.append(f"{count} frame(s) were set aside: {reason}.")
     scale = summary["noise_scale"]
@@ -181,7 +183,8 @@ def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("frames used", f"{frames['used']}, with {frames['points']} points"),
         (
             "set aside",
-            f"{frames['set_aside']} frames, {frames['nan_points']} NaN points, {frames['stray_points']} stray points",
+            f"{frames['set_aside']} frames, {frames['nan_points']} NaN points, {frames['stray_points']} stray points, "
+            f"{frames['copied_points']} copies",
         ),
         ("noise the residuals show", f"{summary['noise_scale']:.2f} times the stated"),
         ("search", f"{summary['iterations']} iterations, {summary['simulations']} simulations"),

@@ -101,6 +101,7 @@ class LiveHistory:
             ReportParameter(
                 name=_shown(e.label, newest), unit=e.unit, value=e.value, std=e.std, low=e.low, high=e.high,
                 truth=truth.get(e.label), observable=e.observable, reason=e.reason,
+                mostly=e.mostly,
             )
             for e in newest
         ]  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from soft_estimator.pictures.wording import choose_unit, plain_name, rounded, seconds, with_deviation
+from soft_estimator.pictures.wording import as_interval, choose_unit, plain_name, rounded, seconds, with_deviation
 from soft_estimator.report.content import ReportContent, ReportParameter, Series
 from soft_estimator.report.pictures import still_pictures
 from soft_estimator.report.plots import interval_bar, line_plot
@@ -104,6 +104,8 @@ def _card(p: ReportParameter) -> str:
     places = len(std.partition(".")[2]) if "·" not in std and "e" not in std else 4
     low, high = (f"{v / factor:.{places}f}".replace("-", "−") for v in (p.low, p.high))
     rows = [("95 % interval", f"{low} … {high} {unit}")]
+    if p.mostly:
+        rows.append(("it is so wide", p.mostly))
     if p.truth is not None:
         off = p.value - p.truth
         logarithmic = p.unit in ("Pa", "s", "1/s", "kg/m^3", "") and p.truth > 0
@@ -113,13 +115,14 @@ def _card(p: ReportParameter) -> str:
         guess_factor, guess_unit = choose_unit(p.unit, [p.guess]) if p.guess else (factor, unit)
         rows.append(("started from", f"{rounded(p.guess / guess_factor)} {guess_unit}"))
     listed = "".join(f"<dt>{escape(key)}</dt><dd>{escape(text)}</dd>" for key, text in rows)
+    spread = f"({low} … {high})" if as_interval(p.value, p.low, p.high) else f"± {std}"
     badge = (
         '<span class="badge yes">observed</span>' if p.observable else '<span class="badge no">not observable</span>'
     )
     reason = f'<p class="reason">{escape(p.reason[:1].upper() + p.reason[1:])}.</p>' if p.reason else ""
     return (
         f'<article class="card" data-parameter="{escape(p.name)}"><h3><span>{escape(plain_name(p.name))}</span>{badge}'
-        f'</h3><p class="value">{value} <small>± {std} {escape(unit)}</small></p>{interval_bar(p)}'
+        f'</h3><p class="value">{value} <small>{spread} {escape(unit)}</small></p>{interval_bar(p)}'
         f"<dl>{listed}</dl>{reason}</article>"
     )
 

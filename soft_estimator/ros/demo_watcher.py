@@ -164,8 +164,6 @@ def _number(row: dict[str, str], key: str) -> float:
 
 
 def _estimate(name: str, row: dict[str, Any]) -> Estimate:
-    numbers = {key: _number(row, key) for key in ("value", "std", "low", "high")}
+    value, std, low, high = (_number(row, key) for key in ("value", "std", "low", "high"))
     observable = row.get("observable") == "true"
-    return Estimate(
-        label=name, unit=row.get("unit", ""), observable=observable, reason=row.get("reason", ""), **numbers
-    )
+    return Estimate(name, row.get("unit", ""), value, std, low, high, observable, row.get("reason", ""))

@@ -15,6 +15,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.scene_cameras import watched_s
 from soft_estimator.config_estimation import EstimateConfig
 from soft_estimator.estimation.fitting.answer import answer_of, is_wide
+from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.descent import fit_barzilai_borwein, fit_lbfgs, random_starts
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit, growing_windows
 from soft_estimator.estimation.fitting.uncertainty import Posterior
@@ -27,7 +28,13 @@ from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
-from soft_estimator.recordings.observed_frames import FrameSet, check_any_left, read_frames, without_strays
+from soft_estimator.recordings.observed_frames import (
+    FrameSet,
+    check_any_left,
+    read_frames,
+    without_copies,
+    without_strays,
+)
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import shown_labels, variables_of
@@ -86,11 +93,13 @@ def estimate_scene(
     *,
     frames_dir: Path | None = None,
     noise_m: float | None = None,
+    frames: FrameSet | None = None,
     progress: Progress | None = None,
 ) -> EstimateResult:
     """Estimate what the scene's `estimate` section names.
 
     Args:
+        frames: what was seen, where it is at hand already.
         frames_dir: folder of recorded frames; the scene's own observations by default.
         noise_m: deviation [m] of recorded points whose file does not give it.
         progress: told (stage, done, total, note).
@@ -103,20 +112,26 @@ def estimate_scene(
     clock, seconds = perf_counter(), {}
     variables = variables_of(scene, config)
     field = carry_field(scene.body)
-    if frames_dir is None:
-        frames = observe_truth(scene, field, backend, progress)
-    else:
+    simulated = frames is None and frames_dir is None
+    if frames_dir is not None:
         frames = _recorded(scene, variables, backend, frames_dir, noise_m)
+    elif frames is None:
+        frames = observe_truth(scene, field, backend, progress)
+    frames = without_copies(frames)
     seconds["frames_s"], clock = perf_counter() - clock, perf_counter()
     loss = RobustLoss(config.loss.kind, config.loss.threshold)
-    problem = Problem(scene.model, variables, list(frames.frames), loss=loss, backend=backend, field=field)
+    problem = Problem(
+        scene.model, variables, list(frames.frames), loss=loss, backend=backend, field=field, known=config.known_to
+    )
     wide = is_wide(problem)
     if wide:
         best, fits, around = fit_wide(problem, config, progress)
     else:
         best, fits = fit_all(problem, config, progress)
     seconds["fit_s"], clock = perf_counter() - clock, perf_counter()
-    if not wide:
+    if wide:
+        around = completed(problem, best.evaluation, around)
+    else:
         problem, best, around = answer_of(problem, best)
     last_u, last_residual = _last_frame(problem, field, backend, around.theta)
     seconds["posterior_s"] = perf_counter() - clock
@@ -125,11 +140,11 @@ def estimate_scene(
         problem=problem,
         method=WHOLE_CLOUDS if wide else config.method,
         frames=frames,
-        source="simulated" if frames_dir is None else str(frames_dir),
+        source="simulated" if simulated else str(frames_dir or "given"),
         best=best,
         fits=tuple(fits),
         posterior=around,
-        truth=variables.natural_of(scene.parameters) if frames_dir is None else None,
+        truth=variables.natural_of(scene.parameters) if simulated else None,
         seconds=seconds,
         backend=backend.name,
         last_u=last_u,

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
+from soft_estimator.estimation.variables import natural_slope
 from soft_estimator.physics.obstacles import Plane
 from soft_estimator.recordings.observed_frames import write_frames
 from soft_estimator.scene.rest_shape import REST_SHAPE, rest_shape_bytes
@@ -70,6 +71,7 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
         "precision": config.solver.precision,
         "nodes": result.scene.body.node_count,
         "cells": result.scene.body.cell_count,
+        **result.posterior.verdict.as_plain(),
         "warnings": list(result.scene.warnings),
         "parameters": _parameters(result),
         **({"plane": _plane(result)} if any(v.name in Plane.parameters for v in problem.variables.variables) else {}),
@@ -108,6 +110,7 @@ def _parameters(result: EstimateResult) -> list[dict[str, Any]]:
                 "unit": e.unit,
                 "value": e.value,
                 "std": e.std,
+                "std_statistical": e.std_statistical,
                 "low_95": e.low,
                 "high_95": e.high,
                 "guess": float(result.guess[j]),
@@ -116,9 +119,19 @@ def _parameters(result: EstimateResult) -> list[dict[str, Any]]:
                 "error_relative": (e.value - truth) / truth if scaled and truth is not None else None,
                 "observable": e.observable,
                 "reason": e.reason,
+                "mostly": e.mostly,
+                "std_by_source": _by_source(result, j),
             }
         )
     return rows
+
+
+def _by_source(result: EstimateResult, j: int) -> dict[str, float]:
+    """What each number held fixed adds to the deviation of a variable, in its unit, the largest first."""
+    variable, theta = result.problem.variables.variables[j], float(result.posterior.theta[j])
+    slope = abs(natural_slope(variable, theta))
+    parts = {e.name: slope * float(e.std[j]) for e in result.posterior.effects if e.std[j] > 0}
+    return dict(sorted(parts.items(), key=lambda part: -part[1]))
 
 
 def _plane(result: EstimateResult) -> dict[str, Any]:
@@ -159,6 +172,7 @@ def _frames(result: EstimateResult) -> dict[str, Any]:
         "points": made.points,
         "nan_points": made.nan_points,
         "stray_points": made.stray_points,
+        "copied_points": made.copied_points,
         "set_aside": len(made.set_aside),
         "set_aside_reasons": counts,
         "set_aside_frames": [vars(item) for item in made.set_aside],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.least_squares import Fit, fit
 from soft_estimator.estimation.fitting.resampling import refine
 from soft_estimator.estimation.fitting.uncertainty import Posterior, posterior
@@ -35,15 +36,15 @@ def answer_of(problem: Problem, found: Fit) -> tuple[Problem, Fit, Posterior]:
     """
     if any(map(is_isotropic, problem.frames)) and _cells(problem) > NONE:
         problem, found, resampling = refine(problem, found)
-        return problem, found, posterior(problem, found.evaluation, resampling)
+        return problem, found, completed(problem, found.evaluation, posterior(problem, found.evaluation, resampling))
     if found.evaluation.jacobian is None:
         found = Fit(problem.evaluate(found.theta, jacobian=True), found.reason, found.iterations, found.history)
-    return problem, found, posterior(problem, found.evaluation)
+    return problem, found, completed(problem, found.evaluation, posterior(problem, found.evaluation))
 
 
 def solve(problem: Problem, theta: np.ndarray) -> tuple[Fit, Posterior]:
     """Fit from θ (P,) in the way that suits the frames' noise, and how sure the result is."""
     if is_wide(problem):
         answer = fit_clouds(problem, theta)
-        return answer.fit, answer.posterior
+        return answer.fit, completed(problem, answer.fit.evaluation, answer.posterior)
     return answer_of(problem, fit(problem, theta))[1:]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.consider import Effect, mostly
 from soft_estimator.estimation.fitting.resampling import Resampling
+from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural
 
@@ -15,6 +18,7 @@ from soft_estimator.estimation.variables import Variables, natural_slope, to_nat
 NARROWED = 0.5
 _LEAST_NOISE = 0.1  # of the stated noise: exact points must not claim a certainty that the arithmetic does not have
 _LEAST_FRAMES = 4  # whose scores' spread means anything
+_LEAST_PATCHES = 6  # the same of patches
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Estimate:
     Attributes:
         label, unit, value: natural value. std: its standard deviation. low, high: 95 % interval, through the transform.
         observable: whether the data narrowed the prior. reason: why not, in plain words, else "".
+        std_statistical: the part of std that comes from the data's noise alone; None where it is not known.
+        mostly: what dominates the interval where it is not that noise, "mostly the density: weigh it"; else "".
     """
 
     label: str
@@ -34,6 +40,8 @@ class Estimate:
     high: float
     observable: bool
     reason: str
+    std_statistical: float | None = None
+    mostly: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,14 +49,22 @@ class Posterior:
     """Gaussian posterior of θ around a minimum.
 
     Attributes:
-        theta: the answer, (P,). covariance: of it, (P, P).
-        noise_scale: how many times the stated noise the residuals show (robust). estimates: one a variable.
+        theta: the answer, (P,). covariance: of it, (P, P). information: what the data alone say of it, (P, P).
+        noise_scale: how many times the stated noise the residuals show (robust). touched: whether the body ever met
+            the plane. estimates: one a variable.
+        statistical: the part of the covariance that comes from the data's noise, (P, P). effects: what adds to it.
+        verdict: whether the model fits at all.
     """
 
     theta: np.ndarray
     covariance: np.ndarray
+    information: np.ndarray
     noise_scale: float
+    touched: bool
     estimates: tuple[Estimate, ...]
+    statistical: np.ndarray
+    effects: tuple[Effect, ...] = ()
+    verdict: FitVerdict = field(default_factory=FitVerdict)
 
 
 def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = None) -> Posterior:
@@ -69,34 +85,50 @@ def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = 
     theta = at.theta
     if resampling is not None:
         theta, covariance = theta - resampling.shift, covariance + resampling.covariance
-    estimates = describe(v, theta, information, covariance, touches(v, jacobian))
-    return Posterior(theta, covariance, scale, estimates)
+    touched = touches(v, jacobian)
+    estimates = describe(v, theta, information, covariance, touched)
+    return Posterior(theta, covariance, information, scale, touched, estimates, covariance)
 
 
 def describe(
-    variables: Variables, theta: np.ndarray, information: np.ndarray, covariance: np.ndarray, touched: bool
+    variables: Variables,
+    theta: np.ndarray,
+    information: np.ndarray,
+    covariance: np.ndarray,
+    touched: bool,
+    effects: Sequence[Effect] = (),
+    verdict: FitVerdict | None = None,
 ) -> tuple[Estimate, ...]:
     """The answers for people.
 
     Args:
-        information: what the data alone say, (P, P). covariance: of θ, prior included, (P, P).
-        touched: whether the body ever met the plane.
+        information: what the data alone say, (P, P). covariance: of θ, prior included, from the data's noise, (P, P).
+        touched: whether the body ever met the plane. effects: of what is held fixed, which add to the covariance.
+        verdict: on the fit; where it does not hold, no value counts as observed.
     """
     out = []
+    total = np.diag(covariance) + sum((e.std**2 for e in effects), np.zeros(len(theta)))
+    told = mostly(effects, total)
     for j, (variable, reason) in enumerate(
         zip(variables.variables, _reasons(variables, information, covariance, touched))
     ):
-        std = float(np.sqrt(covariance[j, j]))
+        std, slope = float(np.sqrt(total[j])), abs(natural_slope(variable, theta[j]))
+        if not reason and std / variable.prior_std >= NARROWED:
+            reason = f"what is held fixed is not known well enough: {told[j]}"
+        if verdict is not None and not verdict.fits:
+            reason = f"the model does not fit: {verdict.reason}"
         out.append(
             Estimate(
                 label=variable.label,
                 unit=variable.unit,
                 value=to_natural(variable, theta[j]),
-                std=abs(natural_slope(variable, theta[j])) * std,
+                std=slope * std,
                 low=to_natural(variable, theta[j] - 1.96 * std),
                 high=to_natural(variable, theta[j] + 1.96 * std),
                 observable=not reason,
                 reason=reason,
+                std_statistical=slope * float(np.sqrt(covariance[j, j])),
+                mostly=told[j],
             )
         )
     return tuple(out)
@@ -108,6 +140,41 @@ def widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray
     pull = at.known_jacobian * (at.slope / np.where(at.whitened, scale, 1.0) ** 2)[:, None]
     scores = np.stack([np.bincount(at.frame, pull[:, j], frames) for j in range(pull.shape[1])], axis=1)
     return frame_widening(scores, covariance)
+
+
+def spread_widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.ndarray) -> np.ndarray:
+    """How much wider than point-by-point noise each variable spreads when patches of the surface are the units, and
+    when the earlier half of the data is compared with the later one, at least 1.
+
+    Args:
+        covariance: (JᵀWJ + prior)⁻¹. scale: noise over the stated one. patch: of each residual, (n,); -1 for none.
+    """
+    pull = at.known_jacobian * (at.slope / np.where(at.whitened, scale, 1.0) ** 2)[:, None]
+    clouds, widen = patch >= 0, np.ones(len(covariance))
+    used = np.unique(patch[clouds])
+    if len(used) >= _LEAST_PATCHES:
+        place = np.searchsorted(used, patch[clouds])
+        scores = np.stack([np.bincount(place, column, len(used)) for column in pull[clouds].T], axis=1)
+        widen = frame_widening(scores, covariance)
+    return np.maximum(widen, halves_apart(at, pull, covariance, scale))
+
+
+def halves_apart(at: Evaluation, pull: np.ndarray, covariance: np.ndarray, scale: float) -> np.ndarray:
+    """By how many of their common standard deviations the estimates from the earlier and from the later half of the
+    residuals differ, (P,), at least 1: each half's own Gauss-Newton step from the joint minimum."""
+    frames = int(at.frame.max()) + 1
+    late = at.frame >= np.searchsorted(np.cumsum(np.bincount(at.frame, minlength=frames)), 0.5 * len(at.frame)) + 1
+    if frames < 2 or late.all() or not late.any():
+        return np.ones(len(covariance))
+    weight = at.weight / np.where(at.whitened, scale, 1.0) ** 2
+    jacobian, steps, variances = at.known_jacobian, [], []
+    whole = jacobian.T @ (jacobian * weight[:, None])
+    prior = np.linalg.inv(covariance) - whole
+    for half in (~late, late):
+        inverse = np.linalg.inv(jacobian[half].T @ (jacobian[half] * weight[half, None]) + prior)
+        steps.append(-inverse @ pull[half].sum(axis=0))
+        variances.append(np.diag(inverse))
+    return np.maximum(np.abs(steps[0] - steps[1]) / np.sqrt(variances[0] + variances[1]), 1.0)
 
 
 def frame_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:

@@ -136,7 +136,8 @@ class CloudFit:
         theta, covariance = at.x[:own], whole[:own, :own] * np.outer(widen, widen)
         information = np.linalg.inv(whole[:own, :own]) - np.diag(self.prior[:own])
         estimates = describe(self.problem.variables, theta, information, covariance, touched)
-        return Posterior(theta, covariance, float(np.exp(at.x[own])), estimates)
+        scale = float(np.exp(at.x[own]))
+        return Posterior(theta, covariance, information, scale, touched, estimates, covariance)
 
 
 @dataclass(frozen=True)

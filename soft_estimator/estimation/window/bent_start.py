@@ -8,8 +8,8 @@ intervals. So a start waits for a frame that fits the rest shape as well as its 
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial import cKDTree
 
+from soft_estimator.estimation.residuals.local_noise import LEAST_POINTS, neighbours_variance, without_outliers
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.variables import Variables
 
@@ -20,30 +20,15 @@ UNEVEN = 0.25
 # uneven by about one, gave stiffnesses a few per cent and dampings a quarter off.
 _WIDEN = 0.2
 _WIDEST = 0.5  # beyond half of itself a value is not known anyway
-_NEIGHBOURS = 12  # two rings of them: enough for a plane, few enough to follow the surface's curve
-_LEAST_POINTS = 20  # fewer have no neighbourhoods
-_OUTLIER = 3.0  # residuals count up to this many usual ones, so that a few strays do not make a frame uneven
 
 
 def unevenness(predicted: PredictedFrame) -> float:
     """Variance that residuals share with their neighbours, relative to the noise in which neighbours differ."""
-    if len(predicted.residual) < _LEAST_POINTS:
+    if len(predicted.residual) < LEAST_POINTS:
         return 0.0
-    usual = max(1.4826 * float(np.median(np.abs(predicted.residual))), 1e-12)
-    r = np.clip(predicted.residual, -_OUTLIER * usual, _OUTLIER * usual)
-    points = _flattened(predicted.frame.points_m)
-    local = 0.5 * float(np.mean((r - r[cKDTree(points).query(points, 2)[1][:, 1]]) ** 2))
+    r = without_outliers(predicted.residual)
+    local = neighbours_variance(r, predicted.frame.points_m)
     return (float(np.mean(r**2)) - local) / max(local, 0.25)  # a quarter: noise of half the stated width
-
-
-def _flattened(points_m: np.ndarray) -> np.ndarray:
-    """Points moved into the planes of their neighbourhoods: the nearest of noisy points would be those whose noise is
-    alike."""
-    near = points_m[cKDTree(points_m).query(points_m, min(_NEIGHBOURS, len(points_m)))[1]]
-    middle = near.mean(axis=1)
-    spread = near - middle[:, None]
-    normal = np.linalg.eigh(np.einsum("nka,nkb->nab", spread, spread))[1][:, :, 0]
-    return points_m - np.einsum("na,na->n", points_m - middle, normal)[:, None] * normal
 
 
 class BentStarts:

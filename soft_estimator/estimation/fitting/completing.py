@@ -1,0 +1,84 @@
+"""From a posterior of the noise alone to an honest one: what was held fixed widens it, and the fit gets its verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.fitting.consider import Effect, effects, model_effect
+from soft_estimator.estimation.fitting.uncertainty import Posterior, describe, spread_widening, widening
+from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
+from soft_estimator.estimation.fixed_numbers import sources_of
+from soft_estimator.estimation.inspection import Inspection, inspect_fit
+from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.physics.body import Body
+
+# What each source, were it wrong, would show as.
+CAUSES = {
+    "translation_m": "pose", "rotation_rad": "pose", "camera_position_m": "pose", "camera_rotation_rad": "pose",
+    "velocity_m_s": "start", "angular_velocity_rad_s": "start", "plane_normal": "contact",
+    "plane_offset_m": "contact", "time_offset_s": "clock", "time_rate": "clock", "shape_offset_m": "size",
+    "shape_scale": "size",
+}  # fmt: skip
+# Part of a cell by which residuals of a good fit may be off in patches: the field between nodes is not the surface.
+_GRID_SHARE = 0.03
+
+
+def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
+    """The posterior with everything in it that a closer look at the fit shows; `at` holds the Jacobian."""
+    known = problem.known
+    sources = [] if known is None else sources_of(
+        problem.model, problem.variables, problem.variables.parameters(at.theta), known
+    )  # fmt: skip
+    inspection = inspect_fit(problem, at.theta, sources)
+    weight = at.weight / np.where(at.whitened, found.noise_scale, 1.0) ** 2
+    jacobian = at.known_jacobian
+    prior = np.diag(1.0 / problem.variables.prior_std**2)
+    inverse = np.linalg.inv(jacobian.T @ (jacobian * weight[:, None]) + prior)
+    moved = effects(inspection, jacobian, weight, at.frame, inverse)
+    if known is not None:
+        moved.append(model_effect(problem.variables, known.model))
+    by_frames = widening(at, inverse, found.noise_scale)  # is in the covariance already
+    widen = np.maximum(spread_widening(at, inverse, found.noise_scale, inspection.patch) / by_frames, 1.0)
+    statistical = found.covariance * np.outer(widen, widen)
+    verdict = judge(evidence_of(problem, at, inspection))
+    return _with(problem, found, statistical, tuple(moved), verdict)
+
+
+def _with(
+    problem: Problem, found: Posterior, statistical: np.ndarray, moved: tuple[Effect, ...], verdict: FitVerdict
+) -> Posterior:
+    total = sum((e.covariance for e in moved), statistical)
+    estimates = describe(problem.variables, found.theta, found.information, statistical, found.touched, moved, verdict)
+    return replace(
+        found, covariance=total, statistical=statistical, effects=moved, verdict=verdict, estimates=estimates
+    )
+
+
+def evidence_of(problem: Problem, at: Evaluation, inspection: Inspection) -> Evidence:
+    """What the verdict is made from: the clouds' residuals."""
+    clouds = inspection.patch >= 0
+    suspects: dict[str, list[np.ndarray]] = {}
+    for source, columns in zip(inspection.sources, inspection.columns):
+        if source.name in CAUSES:
+            suspects.setdefault(CAUSES[source.name], []).append(columns[clouds])
+    return Evidence(
+        residual=at.residual[clouds],
+        std_m=inspection.std_m[clouds],
+        frame=at.frame[clouds],
+        patch=inspection.patch[clouds],
+        points_m=inspection.points_m[clouds],
+        time_s=np.array([frame.time_s for frame in problem.frames]),
+        jacobian=at.known_jacobian[clouds],
+        suspects={cause: np.concatenate(columns, axis=1) for cause, columns in suspects.items()},
+        allowance_m=allowance_m(problem.known or KnownToConfig(), problem.model.body),
+    )
+
+
+def allowance_m(known: KnownToConfig, body: Body) -> float:
+    """How far patches may be off without a complaint [m]: what the shape is known to, and the grid's own error."""
+    radius = 0.5 * float(np.ptp(body.surface_positions_m(), axis=0).max())
+    return math.hypot(known.shape_offset_m, 0.5 * known.shape_scale * radius, _GRID_SHARE * body.grid.spacing_m)

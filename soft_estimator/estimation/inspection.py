@@ -1,0 +1,113 @@
+"""A last look at a fit: the motion is run once more, with the columns of everything that was held fixed.
+
+What comes of it widens the intervals (`fitting.consider`) and tells whether the model fits at all (`fitting.verdict`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from soft_estimator.estimation.fixed_numbers import SeenFrame, Source
+from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.residuals.interface import FrameChanges, FrameState
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.trajectory import initial_moment, trajectory_from
+from soft_estimator.physics.body import Body
+from soft_estimator.physics.frame_times import share_of_way
+
+# A patch should hold some fifteen points of a frame: enough for a mean that is four times surer than a point.
+_POINTS_A_PATCH, _LEAST_PATCHES, _MOST_PATCHES = 15, 4, 24
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What the last look found, in the order of the residuals.
+
+    Attributes:
+        columns: of each source, (n, k), for one standard deviation of each of its components.
+        patch: part of the body's surface that each point lies on, (n,); -1 for what is no point of a cloud.
+        std_m: stated noise of each point [m], (n,); NaN for what is none. points_m: (n, 3), NaN likewise.
+    """
+
+    sources: tuple[Source, ...]
+    columns: tuple[np.ndarray, ...]
+    patch: np.ndarray
+    std_m: np.ndarray
+    points_m: np.ndarray
+
+
+def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> Inspection:
+    """Run the motion at θ and collect the columns of the sources and the places of the points."""
+    parameters, model, backend = problem.variables.parameters(theta), problem.model, problem.backend
+    directions = [d for source in sources for d in source.directions]
+    start = initial_moment(model, parameters, directions or problem.variables.directions(theta), backend)
+    path = trajectory_from(model, parameters, directions or None, start, backend, problem.kinds)
+    problem.simulations += 1
+    patches = SurfacePatches(model.body, problem.frames)
+    rows: list[np.ndarray] = []
+    places: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    for frame in problem.frames:
+        path.go_to(frame.time_s)
+        a, b = path.before, path.after
+        share = share_of_way(frame.time_s, a.state.time_s, b.state.time_s)
+        at = FrameState(a.state, b.state, share, parameters, backend.to_host)
+        kind = problem.kinds.of(frame)
+        seen = kind.predict(frame, at)
+        look = SeenFrame.of(model.body, frame, at, seen, kind.by_offset(frame))
+        changes = None
+        if a.changes is not None and b.changes is not None:
+            changes = seen.changes(FrameChanges(a.changes, b.changes, share, directions, backend.to_host))
+        rows.append(frame_columns(sources, changes, look))
+        places.append(patches.of(frame, at.u, len(seen.residual)))
+    joined = np.concatenate(rows)
+    parts: tuple[np.ndarray, ...] = ()
+    if sources:
+        parts = tuple(np.split(joined, np.cumsum([len(source.directions) for source in sources])[:-1], axis=1))
+    patch, std, points = (np.concatenate([place[k] for place in places]) for k in range(3))
+    return Inspection(tuple(sources), parts, patch, std, points)
+
+
+def frame_columns(sources: list[Source], changes: np.ndarray | None, look: SeenFrame) -> np.ndarray:
+    """The columns of all sources in one frame, (n, K): through the motion, and through what is seen of it."""
+    rows = np.zeros((len(look.prediction.residual), sum(len(s.directions) for s in sources)))
+    if changes is not None:
+        rows += changes
+    first = 0
+    for source in sources:
+        last = first + len(source.directions)
+        if source.seen is not None:
+            rows[:, first:last] += source.seen(look)
+        first = last
+    return rows
+
+
+class SurfacePatches:
+    """Parts of a body's surface, the same at all times, of about as many points as make a mean."""
+
+    def __init__(self, body: Body, frames: list[Any]) -> None:
+        clouds = [len(f.points_m) for f in frames if isinstance(f, ObservedFrame)]
+        # A camera sees half of the patches at a time.
+        wanted = 2 * int(np.median(clouds)) // _POINTS_A_PATCH if clouds else 0
+        self.body = body
+        self.of_vertex = _spread_out(body.surface_positions_m(), int(np.clip(wanted, _LEAST_PATCHES, _MOST_PATCHES)))
+
+    def of(self, frame: object, u: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Patch (n,), stated noise [m] (n,) and place [m] (n, 3) of a frame's residuals."""
+        if not isinstance(frame, ObservedFrame) or len(frame.points_m) != count:
+            return np.full(count, -1), np.full(count, np.nan), np.full((count, 3), np.nan)
+        near = cKDTree(self.body.surface_positions_m(u)).query(frame.points_m)[1]
+        return self.of_vertex[near], frame.std_m, frame.points_m
+
+
+def _spread_out(vertices_m: np.ndarray, count: int) -> np.ndarray:
+    """The nearest of `count` vertices that lie as far from each other as can be, for every vertex, (V,)."""
+    chosen = [int(np.argmax(vertices_m[:, 0]))]
+    distance = np.linalg.norm(vertices_m - vertices_m[chosen[0]], axis=1)
+    while len(chosen) < min(count, len(vertices_m)):
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, np.linalg.norm(vertices_m - vertices_m[chosen[-1]], axis=1))
+    return np.asarray(cKDTree(vertices_m[chosen]).query(vertices_m)[1])

@@ -1,0 +1,79 @@
+"""The consider covariance against its definition, and against a fit whose fixed numbers really are wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from soft_estimator.estimation.fitting.consider import Effect, effects, model_effect, mostly
+from soft_estimator.estimation.fitting.uncertainty import halves_apart
+from soft_estimator.estimation.fixed_numbers import Source
+from soft_estimator.estimation.inspection import Inspection
+from soft_estimator.estimation.problem import Evaluation
+from soft_estimator.estimation.variables import make_variables
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.parameters import Parameters
+
+RNG = np.random.default_rng(3)
+ROWS, FRAMES = 60, 6
+JACOBIAN, WEIGHT = RNG.normal(size=(ROWS, 2)), RNG.uniform(0.2, 1.0, ROWS)
+FRAME = np.repeat(np.arange(FRAMES), ROWS // FRAMES)
+PRIOR = np.diag([0.5, 2.0])
+INVERSE = np.linalg.inv(JACOBIAN.T @ (JACOBIAN * WEIGHT[:, None]) + PRIOR)
+
+
+def inspection(columns: np.ndarray, *, each_frame: bool = False) -> Inspection:
+    still = tuple(ParameterGradient.zero(1) for _ in range(columns.shape[1]))
+    source = Source("density_kg_m3", "the density", "weigh it", still, None, each_frame)
+    nothing = np.zeros(ROWS)
+    return Inspection((source,), (columns,), nothing.astype(int), nothing, np.zeros((ROWS, 3)))
+
+
+def minimum(residual: np.ndarray) -> np.ndarray:
+    """Of ½ |r + Jθ|²_W + ½ |θ|²_prior, in closed form."""
+    return -INVERSE @ JACOBIAN.T @ (WEIGHT * residual)
+
+
+def test_the_estimate_moves_by_s_times_the_error() -> None:
+    columns = RNG.normal(size=(ROWS, 3))
+    (effect,) = effects(inspection(columns), JACOBIAN, WEIGHT, FRAME, INVERSE)
+    error, noise = RNG.normal(size=3), RNG.normal(size=ROWS)
+    # A linear problem: the move is exact, to rounding.
+    np.testing.assert_allclose(minimum(noise + columns @ error) - minimum(noise), effect.moves @ error, atol=1e-12)
+    np.testing.assert_allclose(np.diag(effect.covariance), effect.std**2)
+
+
+def test_an_error_of_its_own_in_every_frame_averages_out() -> None:
+    """K independent errors of one size: covariance Σ_k S_k S_kᵀ; drawn 4000 times, its deviation is known to 1.1 %."""
+    columns = RNG.normal(size=(ROWS, 1)) + 3.0
+    (each,) = effects(inspection(columns, each_frame=True), JACOBIAN, WEIGHT, FRAME, INVERSE)
+    (common,) = effects(inspection(columns), JACOBIAN, WEIGHT, FRAME, INVERSE)
+    drawn = [minimum(columns[:, 0] * RNG.normal(size=FRAMES)[FRAME]) for _ in range(4000)]
+    np.testing.assert_allclose(np.std(drawn, axis=0), each.std, rtol=0.05)
+    assert each.moves.shape == (2, FRAMES) and common.moves.shape == (2, 1)
+
+
+def test_what_dominates_is_said_with_its_remedy() -> None:
+    density = Effect("density_kg_m3", "the density", "weigh it", np.array([[0.03], [0.0]]))
+    plane = Effect("plane_offset_m", "the offset of the plane", "estimate it too", np.array([[0.01], [0.02]]))
+    variance = np.array([0.03**2 + 0.01**2 + 0.005**2, 0.02**2 + 0.05**2])
+    assert mostly([density, plane], variance) == ["mostly the density: weigh it", ""]
+    assert mostly([], variance) == ["", ""]
+
+
+def test_the_model_itself_adds_to_what_has_a_logarithm() -> None:
+    variables = make_variables(Parameters(1e4, 0.3, 1000.0), ["youngs_modulus_pa", "gravity_m_s2[1]"])
+    np.testing.assert_array_equal(model_effect(variables, 0.01).std, [0.01, 0.0])
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(0.0, 1.0), (3.0, 3.0)])
+def test_halves_that_disagree_widen(apart: float, expected: float) -> None:
+    """Two halves of one variable whose own estimates lie `apart` of their common deviations from each other."""
+    rows = np.ones((100, 1))
+    frame = np.repeat([0, 1], 50)
+    std = np.sqrt(1 / 50 + 1 / 50)
+    residual = np.where(frame == 0, -0.5, 0.5) * apart * std
+    one = np.ones(100)
+    at = Evaluation(np.zeros(1), 0.0, 0.0, residual, residual, one, frame, one.astype(bool), 0, jacobian=rows)
+    covariance = np.array([[1 / (100 + 1e-9)]])  # a prior of no weight
+    assert halves_apart(at, rows * residual[:, None], covariance, 1.0) == pytest.approx([expected], rel=1e-6)

@@ -1,0 +1,95 @@
+"""A small ball that falls onto a table, watched by one noisy camera, and everything that may be wrong with it.
+
+The truth is made on a finer grid and with shorter steps than the estimate uses: no inverse crime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tiny_ball import ball
+
+from soft_estimator.backends.choose import choose_backend
+from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.recordings.observed_frames import FrameSet
+from soft_estimator.scene.scene import Scene, build_scene
+from soft_estimator.schema import load
+from soft_estimator.studies.estimate import EstimateResult, estimate_scene
+from soft_estimator.studies.estimate_setup import observe_truth
+
+TRUTH_PA = 30e3
+OBSERVE: dict[str, Any] = {**ball()["observe"], "noise": {}, "points_per_frame": 400}
+
+
+def true_scene(seed: int = 0, **changes: Any) -> Scene:
+    """What happens: cells of 11 mm instead of 14, steps of 2.5 ms instead of 5."""
+    data = ball(
+        body={"shape": {"sphere": {"radius_m": 0.05, "center_m": [0, 0.075, 0]}}, "spacing_m": "11 mm"},
+        time={"step_s": "2.5 ms", "duration_s": 0.12},
+        observe={**OBSERVE, "every_steps": 6, "seed": seed},
+    )
+    return build_scene(load(SceneConfig, {**data, **changes}, "scene"), Path())
+
+
+def assumed(**changes: Any) -> Scene:
+    """What the estimate takes for granted."""
+    estimate = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "33 kPa"}, "max_iterations": 6}
+    return build_scene(
+        load(SceneConfig, ball(**{"observe": OBSERVE, "estimate": estimate, **changes}), "scene"), Path()
+    )
+
+
+@cache
+def seen(seed: int = 0, change: str = "") -> FrameSet:
+    """Frames of the truth, or of another body where `change` names one."""
+    others: dict[str, dict[str, Any]] = {
+        "": {},
+        "box": {
+            "body": {"shape": {"box": {"size_m": [0.09, 0.09, 0.09], "center_m": [0, 0.075, 0]}}, "spacing_m": "12 mm"}
+        },
+        "larger": {"body": {"shape": {"sphere": {"radius_m": 0.06, "center_m": [0, 0.075, 0]}}, "spacing_m": "13 mm"}},
+    }
+    scene = true_scene(seed, **others[change])
+    return observe_truth(scene, carry_field(scene.body), choose_backend("cpu"))
+
+
+def changed(frames: FrameSet, *, points: Any = None, time: Any = None) -> FrameSet:
+    """Frames whose points (n, 3) at a time or whose times [s] were changed by a function."""
+    out = []
+    for frame in frames.frames:
+        moved = frame.points_m if points is None else points(frame.points_m, frame.time_s)
+        kept = replace(frame, time_s=frame.time_s if time is None else time(frame.time_s))
+        out.append(_with_points(kept, moved))
+    return replace(frames, frames=tuple(out))
+
+
+def _with_points(frame: ObservedFrame, points: np.ndarray) -> ObservedFrame:
+    if len(points) == len(frame.points_m):
+        return replace(frame, points_m=points)
+    times = len(points) // len(frame.points_m)
+    along = None if frame.along is None else np.tile(frame.along, (times, 1))
+    return ObservedFrame(
+        frame.time_s, points, np.tile(frame.std_m, times), np.tile(frame.curvature_share, times), along
+    )
+
+
+@cache
+def clean() -> EstimateResult:
+    """With nothing wrong but cells and steps."""
+    return found(seen())
+
+
+def found(frames: FrameSet, **changes: Any) -> EstimateResult:
+    return estimate_scene(assumed(**changes), frames=frames)
+
+
+def holds(result: EstimateResult, truth: float = TRUTH_PA) -> bool:
+    """Whether the interval of the stiffness holds the truth."""
+    e = result.posterior.estimates[0]
+    return e.low <= truth <= e.high
