@@ -44,6 +44,16 @@ class RegionConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RelaxationConfig(Section):
+    """Shear stress that fades: shear held for a time t answers with G (1 + g exp(-t/τ)), G being that of E and ν."""
+
+    share: float = quantity(
+        low=0, high=1, doc="what relaxes, as a part g of what stays; at once the body is 1 + g stiffer"
+    )
+    time_s: float = quantity(unit="s", low=0, low_open=True, doc="relaxation time τ")
+
+
+@dataclass(frozen=True, kw_only=True)
 class MaterialConfig(Section):
     """An elastic material with Rayleigh damping D = α₁ M + α₂ K."""
 
@@ -65,6 +75,9 @@ class MaterialConfig(Section):
     density_kg_m3: float = quantity(1000.0, unit="kg/m^3", low=0, low_open=True, doc="mass density ρ")
     mass_damping_per_s: float = quantity(0.0, unit="1/s", low=0, doc="Rayleigh damping α₁, on the mass")
     stiffness_damping_s: float = quantity(0.0, unit="s", low=0, doc="Rayleigh damping α₂, on the stiffness")
+    relaxation: RelaxationConfig | None = section(
+        None, doc="stress that fades with time; E is what stays; none if left out"
+    )
     regions: tuple[RegionConfig, ...] = sections(doc="boxes with another stiffness; where they overlap the last wins")
 
 

@@ -205,3 +205,17 @@ register(
         hidden="the onset of the contact is too sharp to show", known_std=0.3,
     )
 )  # fmt: skip
+register(
+    Parameter(
+        "relaxation_share", "", "Relaxation share", "shear stress that relaxes, as a part g of what stays", "g",
+        transform="logit", prior_std=1.0, low=0.0, high=1, term="relaxation",
+        hidden="nothing was held, or swung, long enough to relax",
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "relaxation_time_s", "s", "Relaxation time", "time τ after which 1/e of that stress is left", "τ",
+        transform="log", prior_std=1.5, low=0.0, term="relaxation",
+        hidden="the motion is much shorter or much longer than it, or hardly anything relaxes",
+    )
+)  # fmt: skip

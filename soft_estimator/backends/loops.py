@@ -149,6 +149,12 @@ class CellLoops(Protocol):
     ) -> None:
         """out (C,): ½ wᵀ K̂ w of every cell [J], w = Rᵀ(x+u) - x; zero: (N, 3) of zeros."""
 
+    def deviatoric_products(self, vectors: Array, gradient_index: Array, table: Array, out: Array, /) -> None:
+        """out (C, 24, K): deviatoric stiffness of the cells for E = μ = 1, Gᵀ + tr(G) I - ⅔ G times vectors (C, 24, K).
+
+        It is symmetric: its own tangent and adjoint. The vectors are given in the cells' own frames.
+        """
+
     def gather(self, cell_values: Array, node_cells: Array, scale: float, out: Array, /) -> None:
         """out (N, 3) += scale · corner values (C, 24) summed at the nodes."""
 

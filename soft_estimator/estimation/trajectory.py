@@ -43,7 +43,8 @@ class Moment:
     def moved(self, by: np.ndarray) -> Moment:
         """The moment with the variables moved by `by` (P,), to first order."""
         s, step = self.state, self.known_changes.mixed(by[:, None])[0]
-        return Moment(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a), self.changes)
+        memory = {name: part + step.memory[name] if name in step.memory else part for name, part in s.memory.items()}
+        return Moment(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a, memory=memory), self.changes)
 
     def in_terms_of(self, mixing: np.ndarray) -> Moment:
         """The changes with other variables, of which the old ones are mixing (P, P) @ new ones."""

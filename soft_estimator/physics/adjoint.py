@@ -7,7 +7,7 @@ its terms were made linear, and λ solves (A - ∂g/∂guess)ᵀ λ = Δu_bar, b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from soft_estimator.physics.terms.interface import Pulled, Stage
 
 @dataclass
 class StateGradient:
-    """Derivatives of a scalar by u, v and a; each (N, 3)."""
+    """Derivatives of a scalar by u, v and a, each (N, 3), and by the terms' memories, where there are any."""
 
     u: Array
     v: Array
     a: Array
+    memory: dict[str, Array] = field(default_factory=dict)
 
 
 class Adjoint:
@@ -72,20 +73,42 @@ class Adjoint:
             out.a += free * (scheme.d_a * bar.v + scheme.e_a * bar.a)
         else:
             increment_bar += scheme.e_u * bar.a
+        shares = self._memories_adjoint(s, lin, increment, bar, increment_bar)
+        if not one_solve:  # the guess is Δu itself
+            increment_bar += sum(share.guess for share in shares)
 
         lmbda = s.xp.zeros_like(s.device.zero)
         report = solve(s.backend, lin.system, increment_bar * free, lmbda, s.model.solver)
         if not one_solve:
             increment_bar, lmbda, report = self._converged(s, lin, increment, increment_bar, lmbda, report)
         self._held_nodes_adjoint(s, after.time_s, lin, lmbda, increment_bar, out)
-        pulled = self._pulled(s, lin.stage, lin.at, increment, lmbda, self.gradient, self.start_bar)
-        out.u += pulled.u
-        out.v += pulled.v + scheme.q_v * pulled.known
-        out.a += pulled.a + scheme.q_a * pulled.known
-        if one_solve:
-            ahead = out.a if scheme.ahead_v == 0.0 else out.v
-            ahead += scheme.step_s * pulled.guess
+        shares.append(self._pulled(s, lin.stage, lin.at, increment, lmbda, self.gradient, self.start_bar))
+        for share in shares:
+            out.u += share.u
+            out.v += share.v + scheme.q_v * share.known
+            out.a += share.a + scheme.q_a * share.known
+            for name, part in share.memory.items():
+                out.memory[name] = out.memory[name] + part if name in out.memory else part
+            if one_solve:
+                ahead = out.a if scheme.ahead_v == 0.0 else out.v
+                ahead += scheme.step_s * share.guess
         return out, report
+
+    def _memories_adjoint(
+        self, s: Simulation, lin: Linearisation, increment: Array, bar: StateGradient, increment_bar: Array
+    ) -> list[Pulled]:
+        """What the terms' memories after the step give to what was before it; their share of Δu goes to increment_bar.
+
+        Empty where nothing that is measured depends on them.
+        """
+        pairs = [(term, at) for term, at in zip(s.terms, lin.at) if term.memory in bar.memory]
+        if not pairs:
+            return []
+        out = self._nothing_pulled(s, self.gradient, self.start_bar)
+        for term, at in pairs:
+            increment_bar += term.pull_memory(lin.stage, at, increment, bar.memory[term.memory], out)
+        self._rotations_adjoint(s, lin.stage, out)
+        return [out]
 
     def _converged(
         self, s: Simulation, lin: Linearisation, increment: Array, by_state: Array, lmbda: Array, report: SolveReport
@@ -112,16 +135,24 @@ class Adjoint:
         start: np.ndarray,
     ) -> Pulled:
         """What all terms receive of λᵀg; the cells' rotations are handed on to the state and the guess."""
-        d = s.device
-        u, v, a, guess, known = (d.xp.zeros_like(d.zero) for _ in range(5))
-        out = Pulled(u, v, a, guess, known, start, gradient)
+        out = self._nothing_pulled(s, gradient, start)
         for term, prepared in zip(s.terms, at):
             term.pull(stage, prepared, increment, lmbda, out)
+        self._rotations_adjoint(s, stage, out)
+        return out
+
+    @staticmethod
+    def _nothing_pulled(s: Simulation, gradient: ParameterGradient, start: np.ndarray) -> Pulled:
+        u, v, a, guess, known = (s.xp.zeros_like(s.device.zero) for _ in range(5))
+        return Pulled(u, v, a, guess, known, start, gradient)
+
+    @staticmethod
+    def _rotations_adjoint(s: Simulation, stage: Stage, out: Pulled) -> None:
+        """Hand the derivatives by the step's rotations on to the state and the guess."""
         if out.rotations is not None:
-            turned = d.rotations_adjoint(stage.turned_at, stage.rotations, out.rotations)
+            turned = s.device.rotations_adjoint(stage.turned_at, stage.rotations, out.rotations)
             out.u += turned
             out.guess += stage.scheme.predictor * turned
-        return out
 
     def _held_nodes_adjoint(
         self, s: Simulation, time_s: float, lin: Linearisation, lmbda: Array, increment_bar: Array, out: StateGradient

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from soft_estimator.backends.interface import Array
 
@@ -12,7 +13,8 @@ class State:
     """Displacement u [m], velocity v [m/s] and the scheme's third array of the nodes, each (N, 3), at a time [s].
 
     a is the acceleration [m/s²] or, for the θ-scheme, the last step's mean velocity [m/s]. fallback_parts tells that
-    the step to this state was taken by the backward-Euler fallback, in how many parts, 0 if not (see `guard`).
+    the step to this state was taken by the backward-Euler fallback, in how many parts, 0 if not (see `guard`). memory:
+    what terms carry along themselves, by the name of the term's memory; one that is missing has not begun.
     """
 
     u: Array
@@ -20,3 +22,4 @@ class State:
     a: Array
     time_s: float
     fallback_parts: int = 0
+    memory: Mapping[str, Array] = field(default_factory=dict)

@@ -220,7 +220,7 @@ class Simulation:
             if converged or rounds >= solver.rounds:
                 break
             guess = increment
-        after = self.advance(state, increment, time_s)
+        after = replace(self.advance(state, increment, time_s), memory=self.advance_memory(lin, increment))
         work_j = self._work_of_held(state, after, lin, rhs)
         return after, StepReport(report, lin.seconds, work_j=work_j, rounds=rounds, converged=converged), lin
 
@@ -234,6 +234,11 @@ class Simulation:
         solved = SolveReport(found.iterations, found.relative_imbalance, found.rescued)
         work_j = self._work_of_held(state, after, lin, rhs + trial.imbalance)
         return after, StepReport(solved, found.seconds, False, work_j, found.rounds, found.converged), lin
+
+    def advance_memory(self, lin: Linearisation, increment: Array) -> dict[str, Array]:
+        """What the terms carry along themselves, after an increment Δu."""
+        pairs = zip(self.terms, lin.at)
+        return {term.memory: term.advance_memory(lin.stage, at, increment) for term, at in pairs if term.memory}
 
     def fallback(self: Any_simulation, parts: int = 1) -> Any_simulation:
         """This simulation with backward Euler over a part of its step, nothing extrapolated; all arrays are shared."""

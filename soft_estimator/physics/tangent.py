@@ -6,8 +6,8 @@ are worked on together: their changes lie next to each other in memory, (N, 3, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 import numpy as np
@@ -25,18 +25,20 @@ __all__ = ["ColumnChanges", "StateTangent", "Tangent", "padded"]
 
 @dataclass
 class StateTangent:
-    """Changes of u, v and a along one direction of the parameters; each (N, 3)."""
+    """Changes of u, v and a along one direction of the parameters, each (N, 3), and of the terms' memories."""
 
     u: Array
     v: Array
     a: Array
+    memory: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnChanges(Sequence[StateTangent]):
     """Changes of u, v and a along `number` directions, each (N, 3, width); as a sequence, one of each direction.
 
-    Columns of zeros fill up to a width that the backend's inner loops take in whole registers.
+    Columns of zeros fill up to a width that the backend's inner loops take in whole registers. memory: of the terms'
+    memories, (..., width) each.
     """
 
     u: Array
@@ -44,6 +46,7 @@ class ColumnChanges(Sequence[StateTangent]):
     a: Array
     number: int
     backend: Backend
+    memory: Mapping[str, Array] = field(default_factory=dict)
 
     @classmethod
     def of(cls, changes: Sequence[StateTangent], backend: Backend) -> ColumnChanges:
@@ -51,14 +54,16 @@ class ColumnChanges(Sequence[StateTangent]):
         if isinstance(changes, ColumnChanges):
             return changes
         width = padded(len(changes), backend)
-        parts = []
-        for name in ("u", "v", "a"):
-            first = getattr(changes[0], name)
-            part = backend.xp.zeros((*first.shape, width), first.dtype)
-            for j, change in enumerate(changes):
-                part[:, :, j] = getattr(change, name)
-            parts.append(part)
-        return cls(parts[0], parts[1], parts[2], len(changes), backend)
+
+        def beside(each: list[Array]) -> Array:
+            part = backend.xp.zeros((*each[0].shape, width), each[0].dtype)
+            for j, change in enumerate(each):
+                part[..., j] = change
+            return part
+
+        u, v, a = (beside([getattr(change, name) for change in changes]) for name in ("u", "v", "a"))
+        memory = {name: beside([change.memory[name] for change in changes]) for name in changes[0].memory}
+        return cls(u, v, a, len(changes), backend, memory)
 
     def __len__(self) -> int:
         return self.number
@@ -73,7 +78,8 @@ class ColumnChanges(Sequence[StateTangent]):
         if not -self.number <= j < self.number:
             raise IndexError(j)
         j %= self.number
-        return StateTangent(self.u[:, :, j], self.v[:, :, j], self.a[:, :, j])
+        memory = {name: part[..., j] for name, part in self.memory.items()}
+        return StateTangent(self.u[:, :, j], self.v[:, :, j], self.a[:, :, j], memory)
 
     def __iter__(self) -> Iterator[StateTangent]:
         return (self[j] for j in range(self.number))
@@ -83,7 +89,8 @@ class ColumnChanges(Sequence[StateTangent]):
         full = np.zeros((self.u.shape[2], padded(weights.shape[1], self.backend)))
         full[: weights.shape[0], : weights.shape[1]] = weights
         there = self.backend.to_device(full, self.u.dtype)
-        return ColumnChanges(self.u @ there, self.v @ there, self.a @ there, weights.shape[1], self.backend)
+        memory = {name: part @ there for name, part in self.memory.items()}
+        return ColumnChanges(self.u @ there, self.v @ there, self.a @ there, weights.shape[1], self.backend, memory)
 
 
 class Tangent:
@@ -144,7 +151,7 @@ class Tangent:
         if solver.rounds > 1:
             lin = s.linearise(before, increment)
         for _ in range(solver.rounds):
-            moved = Columns(changes.u, changes.v, changes.a, guess, known)
+            moved = Columns(changes.u, changes.v, changes.a, guess, known, changes.memory)
             rhs = self._pushed(s, lin.stage, lin.at, increment, moved)
             solution = guess.copy()
             self._held_nodes(s, after.time_s, changes, solution)
@@ -152,7 +159,12 @@ class Tangent:
             if solver.rounds == 1 or at_rest(solution, guess, solver.round_tolerance):
                 break
             guess = solution
-        return self._advance(s, changes, solution), report
+        memory = {
+            term.memory: term.push_memory(lin.stage, at, increment, moved, solution, self.columns)
+            for term, at in zip(s.terms, lin.at)
+            if term.memory
+        }
+        return replace(self._advance(s, changes, solution), memory=memory), report
 
     def _pushed(self, s: Simulation, stage: Stage, at: tuple, increment: Array, moved: Columns) -> Array:
         rhs = s.xp.zeros(moved.u.shape, s.model.dtype)

@@ -24,6 +24,8 @@ from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.terms.contact import ContactLaw
+from soft_estimator.physics.terms.interface import Law
+from soft_estimator.physics.terms.relaxation import RelaxationLaw
 from soft_estimator.scene.body_grid import build_grid
 from soft_estimator.schema import ConfigError
 
@@ -78,6 +80,7 @@ def build_scene(
         solver=SolverSettings(config.solver.relative_tolerance, config.solver.max_iterations),
         dtype=np.dtype(config.solver.precision).type,
         material=config.material.law,
+        more=_material_laws(config),
     )
     return Scene(config, body, model, parameters, tuple(warnings))
 
@@ -93,6 +96,12 @@ def build_parameters(config: SceneConfig) -> Parameters:
             "contact_stiffness_pa_per_m": contact.stiffness_pa_per_m,
             "contact_sharpness_per_m": contact.sharpness_per_m,
         }
+    relaxation: dict[str, float] = {}
+    if material.relaxation is not None:
+        relaxation = {
+            "relaxation_share": material.relaxation.share,
+            "relaxation_time_s": material.relaxation.time_s,
+        }
     return Parameters(
         youngs_modulus_pa=np.array([material.youngs_modulus_pa, *(r.youngs_modulus_pa for r in material.regions)]),
         poissons_ratio=material.poissons_ratio,
@@ -105,6 +114,7 @@ def build_parameters(config: SceneConfig) -> Parameters:
         velocity_m_s=np.array(start.velocity_m_s),
         angular_velocity_rad_s=np.array(start.angular_velocity_rad_s),
         **plane,
+        **relaxation,
     )
 
 
@@ -224,6 +234,12 @@ def _contact_law(config: SceneConfig) -> ContactLaw | None:
     if contact is None:
         return None
     return ContactLaw(contact.stiffness_pa_per_m, contact.sharpness_per_m, contact.method == "implicit")
+
+
+def _material_laws(config: SceneConfig) -> list[Law]:
+    """What the material does beside its elasticity."""
+    relaxation = config.material.relaxation
+    return [] if relaxation is None else [RelaxationLaw(relaxation.share, relaxation.time_s)]
 
 
 def _box(low_m: Vector, high_m: Vector) -> Box:

@@ -111,6 +111,20 @@ def test_elastic_forces(same, reference, arrays, shape):
     same("cell_energies", u, np.zeros_like(u), r, *arrays.elastic(), arrays.spacing, out)
 
 
+@pytest.mark.parametrize("columns", [1, 8])
+def test_deviatoric_products(same, reference, arrays, columns):
+    """As many columns as a step and a tangent hand over. It is K̂ with λ = -2μ/3, as in `cell_forces`."""
+    index, table = arrays.elastic()[1:3]
+    nodal = arrays.nodal(1.0, 3)
+    corner = nodal[arrays.cell_nodes].reshape(arrays.cells, 24, 1) * np.ones(columns, arrays.real)
+    (got,) = same("deviatoric_products", corner, index, table, arrays.out(arrays.cells, 24, columns))
+    straight, one = np.tile(np.eye(3, dtype=arrays.real).ravel(), (arrays.cells, 1)), np.ones(arrays.cells, arrays.real)
+    want = arrays.out(arrays.cells, 24)
+    cells = (arrays.cell_nodes, index, table, one, -2 / 3, 1.0, arrays.spacing)
+    reference.cell_forces(nodal, nodal, 0.0, straight, *cells, want)
+    assert np.linalg.norm(got[:, :, 0] - want) <= TOLERANCE[arrays.real] * np.linalg.norm(want)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_elastic_forces_adjoint_and_tangent(same, reference, arrays, shape):
     u, r = rotated(reference, arrays, shape)

@@ -23,6 +23,7 @@ from soft_estimator.backends.cpu import (
     linear_many,
     neo_hookean,
     points,
+    relaxation,
     rotation,
 )
 
@@ -57,6 +58,7 @@ class CpuBackend:
     cell_forces_tangents = staticmethod(elasticity_many.cell_forces_tangents)
     gather_many = staticmethod(elasticity_many.gather_many)
     cell_energies = staticmethod(elasticity.cell_energies)
+    deviatoric_products = staticmethod(relaxation.deviatoric_products)
     gather = staticmethod(elasticity.gather)
     assemble = staticmethod(elasticity.assemble)
     neo_hookean_forces = staticmethod(neo_hookean.neo_hookean_forces)

@@ -39,6 +39,7 @@ class CudaBackend:
     neo_hookean_blocks = staticmethod(neo_hookean.neo_hookean_blocks)
     gather_blocks = staticmethod(neo_hookean.gather_blocks)
     block_products = staticmethod(neo_hookean.block_products)
+    deviatoric_products = staticmethod(loops.deviatoric_products)
     contact_points = staticmethod(loops.contact_points)
     at_points = staticmethod(loops.at_points)
     spread_along = staticmethod(loops.spread_along)

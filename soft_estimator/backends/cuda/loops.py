@@ -205,6 +205,17 @@ def assemble(
         launch("elasticity", "assemble", real, count, *arguments, grid=(27,))
 
 
+def deviatoric_products(vectors: Array, gradient_index: Array, table: Array, out: Array) -> None:
+    """With the cells' matrices written out, 24 x 24 for each row of the table: they come and go with the call."""
+    low, high = np.minimum.outer(range(8), range(8)), np.maximum.outer(range(8), range(8))
+    upper = table.reshape(-1, 36, 3, 3)[:, cupy.asarray(low * 8 - low * (low - 1) // 2 + high - low)]
+    below = cupy.asarray(np.tri(8, k=-1, dtype=bool))[:, :, None, None]
+    g = cupy.where(below, upper.swapaxes(3, 4), upper)
+    trace = cupy.trace(g, axis1=3, axis2=4)[..., None, None]
+    matrices = g.swapaxes(3, 4) + trace * cupy.eye(3, dtype=table.dtype) - 2 / 3 * g
+    out[...] = matrices.transpose(0, 1, 3, 2, 4).reshape(-1, 24, 24)[gradient_index] @ vectors
+
+
 def contact_points(
     position: Array,
     u: Array,

@@ -11,7 +11,7 @@ import platform
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.reference import cells, contact, matrix, neo_hookean, points
+from soft_estimator.backends.reference import cells, contact, matrix, neo_hookean, points, relaxation
 from soft_estimator.backends.reference.guard import ReferenceGuard
 from soft_estimator.backends.reference.observer import ReferenceObserver
 from soft_estimator.backends.reference.stepper import ReferenceStepper
@@ -37,6 +37,7 @@ class ReferenceBackend:
     cell_forces_adjoint = staticmethod(cells.cell_forces_adjoint)
     cell_forces_tangents = staticmethod(cells.cell_forces_tangents)
     cell_energies = staticmethod(cells.cell_energies)
+    deviatoric_products = staticmethod(relaxation.deviatoric_products)
     gather = staticmethod(cells.gather)
     gather_many = staticmethod(cells.gather_many)
     assemble = staticmethod(cells.assemble)

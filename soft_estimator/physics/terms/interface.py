@@ -9,12 +9,15 @@ guess of Δu: the last motion carried on, or, in steps of several Newton rounds,
 the tangent adds the change of g at fixed Δu (`push`) and the adjoint the derivatives of λᵀg (`pull`), both by the state
 before the step, by the guess and by the parameters. So a law is written once for each of these, in one file, and step,
 tangent, adjoint and guard hold no law.
+
+A term whose force depends on more of the past than u, v and a names its memory: an array that joins the state, moved on
+at the end of a step (`advance_memory`), with its own `push_memory` and `pull_memory`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -57,6 +60,11 @@ class Stage:
     def rotations(self) -> Array:
         """Of the cells, (C, 9), shared by all terms that turn with them."""
         return self.device.rotations(self.turned_at)
+
+    @cached_property
+    def rotations_before(self) -> Array:
+        """Of the cells in the state before the step, (C, 9)."""
+        return self.rotations if self.scheme.predictor == 0.0 else self.device.rotations(self.state.u)
 
     @cached_property
     def predicted(self) -> Array:
@@ -117,6 +125,7 @@ class Columns:
 
     Attributes:
         u, v, a: of the state. guess: of the guess of Δu. known: of the known velocity, None where there is none.
+        memory: of the terms' memories, (..., width) each; one that is missing does not change.
     """
 
     u: Array
@@ -124,6 +133,7 @@ class Columns:
     a: Array
     guess: Array
     known: Array | None
+    memory: Mapping[str, Array] = field(default_factory=dict)
 
 
 class Directions:
@@ -171,6 +181,7 @@ class Pulled:
         u, v, a: by the state before the step, (N, 3). guess: by the guess of Δu. known: by the known velocity.
         rotations: by the cells' rotations, (C, 9), None where no term turns with them; `by_rotations` makes them.
         start: by the initial displacement, (N, 3), on the host. gradient: by the parameters.
+        memory: by the terms' memories before the step.
     """
 
     u: Array
@@ -181,12 +192,17 @@ class Pulled:
     start: np.ndarray
     gradient: ParameterGradient
     rotations: Array | None = None
+    memory: dict[str, Array] = field(default_factory=dict)
 
     def by_rotations(self, device: DeviceBody) -> Array:
         """The derivatives by the cells' rotations, to add to; zero at first."""
         if self.rotations is None:
             self.rotations = device.xp.zeros((device.cells, 9))
         return self.rotations
+
+    def add_memory(self, name: str, bar: Array) -> None:
+        """Add to the derivative by a term's memory."""
+        self.memory[name] = self.memory[name] + bar if name in self.memory else bar
 
 
 class Term(Generic[At]):
@@ -197,12 +213,14 @@ class Term(Generic[At]):
             rest in any pose does not feel it, nor a small rigid motion of it. curved: its share of g is not linear in
             Δu and is the slope of a potential; `add_residual` and `potential_j` give both. minimised: steps with it are
             taken by `newton`, in which all terms are curved or linear in Δu.
+        memory: the name of what it carries along in `State.memory`, "" for a term without.
     """
 
     parameters: ClassVar[tuple[str, ...]] = ()
     rests_undeformed: ClassVar[bool] = False
     curved: ClassVar[bool] = False
     minimised: ClassVar[bool] = False
+    memory: str = ""
 
     def __init__(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> None:
         """device: the body's arrays. values: of the parameters. start: initial displacement (N, 3) [m]."""
@@ -232,6 +250,20 @@ class Term(Generic[At]):
 
     def pull(self, stage: Stage, at: At, increment: Array, lmbda: Array, out: Pulled) -> None:
         """Add the derivatives of λᵀ(r - A Δu) to out."""
+
+    def advance_memory(self, stage: Stage, at: At, increment: Array) -> Array:
+        """The memory after a step by Δu; asked of terms that name one."""
+        raise NotImplementedError(f"{type(self).__name__} names a memory and does not advance it")
+
+    def push_memory(
+        self, stage: Stage, at: At, increment: Array, changes: Columns, moved: Array, directions: Directions
+    ) -> Array:
+        """Change of the memory after a step (..., width), given those before it and moved, that of Δu (N, 3, width)."""
+        raise NotImplementedError(f"{type(self).__name__} names a memory and does not push it")
+
+    def pull_memory(self, stage: Stage, at: At, increment: Array, bar: Array, out: Pulled) -> Array:
+        """Hand the derivative by the memory after a step on to what was before it (out) and to Δu (returned, N x 3)."""
+        raise NotImplementedError(f"{type(self).__name__} names a memory and does not pull it")
 
     def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
         """Energy [J] the term holds at a state, by the entry of `energy.Balance` it belongs to."""
