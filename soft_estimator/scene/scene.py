@@ -96,7 +96,7 @@ def build_parameters(config: SceneConfig) -> Parameters:
             "contact_stiffness_pa_per_m": contact.stiffness_pa_per_m,
             "contact_sharpness_per_m": contact.sharpness_per_m,
         }
-    relaxation: dict[str, float] = {}
+    relaxation: dict[str, Any] = {}
     if material.relaxation is not None:
         relaxation = {
             "relaxation_share": material.relaxation.share,
