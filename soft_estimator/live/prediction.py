@@ -33,7 +33,8 @@ def predict(
     begun = estimate.stamp_s - (estimate.stamp_s if start_s is None else start_s)
     u, v, a = (backend.to_device(np.array(x), model.dtype) for x in (estimate.u_m, estimate.v_m_s, estimate.a))
     ahead_s = (stamp_s - estimate.stamp_s for stamp_s in stamps_s)
-    return displacements(simulation, ahead_s, State(u, v, a, begun))
+    memory = {name: backend.to_device(part, model.dtype) for name, part in estimate.memory.items()}
+    return displacements(simulation, ahead_s, State(u, v, a, begun, memory=memory))
 
 
 def score_prediction(

@@ -229,6 +229,7 @@ class Simulation:
         d, trial, system = self.device, found.trial, found.system
         after = self.advance(state, trial.increment, state.time_s + self.model.integrator.step_s)
         lin = Linearisation(trial.stage, trial.at, system, found.seconds)
+        after = replace(after, memory=self.advance_memory(lin, trial.increment))
         rhs = self.xp.empty_like(trial.increment)
         self.backend.multiply(d.row_start, d.column, system.blocks, trial.increment, rhs)
         solved = SolveReport(found.iterations, found.relative_imbalance, found.rescued)

@@ -17,6 +17,8 @@ from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.parameters import Parameters
 
+_MEMORY = "memory/"  # before the names of what terms remember, in the blocks of a state
+
 OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR, DiagnosticStatus.STALE)
 
 
@@ -101,6 +103,7 @@ def state_message(stamp: Time, estimate: LiveEstimate) -> Float64MultiArray:
     for name, value in estimate.values.values.items():
         blocks.append((name, np.asarray(value, dtype=np.float64).ravel()))
     blocks += [("u_m", estimate.u_m), ("v_m_s", estimate.v_m_s), ("a", estimate.a)]
+    blocks += [(f"{_MEMORY}{name}", part) for name, part in estimate.memory.items()]
     message = Float64MultiArray()
     for name, values in blocks:
         message.layout.dim.append(MultiArrayDimension(label=name, size=values.size, stride=1))
@@ -131,6 +134,16 @@ def state_of(message: Float64MultiArray) -> tuple[Time, Parameters, tuple[np.nda
     u, v, a = (blocks[n].reshape(-1, 3).copy() for n in ("u_m", "v_m_s", "a"))
     sec, nanosec = blocks["stamp"]
     return Time(sec=int(sec), nanosec=int(nanosec)), Parameters(**values), (u, v, a)
+
+
+def memory_of(message: Float64MultiArray) -> dict[str, np.ndarray]:
+    """What the model's terms remember in a message that `state_of` has taken, by name, each in one row of numbers."""
+    data, at, out = np.frombuffer(message.data, dtype=np.float64), 0, {}
+    for dim in message.layout.dim:
+        if dim.label.startswith(_MEMORY):
+            out[dim.label.removeprefix(_MEMORY)] = data[at : at + dim.size].copy()
+        at += dim.size
+    return out
 
 
 def estimate_json(estimate: LiveEstimate, scene: str, counters: dict[str, int]) -> str:

@@ -25,7 +25,7 @@ from soft_estimator.ros.conversions import header_at, message_from_points, objec
 from soft_estimator.ros.drawings import heat_colours, mesh_marker, mesh_message
 from soft_estimator.ros.health import Health
 from soft_estimator.ros.parameters import NodeParameters
-from soft_estimator.ros.reports import state_of
+from soft_estimator.ros.reports import memory_of, state_of
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import FrameSettings, SceneSettings, TwinSettings
@@ -106,7 +106,8 @@ class TwinNode(Node):
         model = self.scene.model
         simulation = Simulation(model, values, self.backend)
         u, v, a = (self.backend.to_device(x, model.dtype) for x in (u, v, a))
-        self.moment = Moment(seconds_of(stamp), simulation, State(u, v, a, 0.0))
+        memory = {name: self.backend.to_device(part, model.dtype) for name, part in memory_of(message).items()}
+        self.moment = Moment(seconds_of(stamp), simulation, State(u, v, a, 0.0, memory=memory))
         self.health.count("states")
         self._show()
 

@@ -50,7 +50,7 @@ def body() -> Body:
     return build_body(grid, region_of=lambda x: (x[:, 0] > 0).astype(int))
 
 
-def make_model(body: Body, scheme: Integrator) -> Model:
+def make_model(body: Body, scheme: Integrator, material: str = "corotated") -> Model:
     path = RigidPath(
         np.array([0.0, 1.0]),
         np.array([[0, 0, 0], [0.1, 0.2, 0.05]]),
@@ -58,9 +58,8 @@ def make_model(body: Body, scheme: Integrator) -> Model:
         np.array([0.03, 0.0, 0.0]),
     )
     held = FixedRegion(Box(size_m=(0.02, 0.2, 0.2), centre_m=(0.03, 0, 0)), "strong", path)
-    return build_model(
-        body, scheme, fixed=[held], more=[RelaxationLaw(0.5, 0.1)], solver=SolverSettings(1e-13, 3000)
-    )  # fmt: skip
+    solver, more = SolverSettings(1e-13, 3000), [RelaxationLaw(0.5, 0.1)]
+    return build_model(body, scheme, fixed=[held], more=more, solver=solver, material=material)
 
 
 SCHEMES = [theta_scheme(0.01), hht_scheme(0.01, -0.1), theta_scheme(0.01, 0.6, lagged=True)]
@@ -88,12 +87,20 @@ def test_steps_much_shorter_than_the_relaxation(body: Body) -> None:
 
 
 def test_steps_of_several_newton_rounds(body: Body) -> None:
-    """The memory after a step depends on Δu, and in converged rounds through the step's rotations a second time."""
+    """Elasticity turns to the solution in rounds, the branch stays where the last motion leads: both are followed."""
     model = make_model(body, theta_scheme(0.01))
     model = replace(model, solver=replace(model.solver, rounds=60, round_tolerance=1e-13))
     after, report, _ = Simulation(model, PARAMETERS).step_keeping(Simulation(model, PARAMETERS).initial_state())
     assert report.converged and report.rounds > 2 and not after.fallback_parts
     judge = ("youngs_modulus_pa", "relaxation_share", "relaxation_time_s", "rotation_rad")
+    check_simulation(lambda p: Simulation(model, p), PARAMETERS, 3, zero=NO_PLANE, judge=judge)
+
+
+@pytest.mark.parametrize("scheme", [SCHEMES[0], pytest.param(SCHEMES[1], marks=pytest.mark.slow)], ids=["theta", "hht"])
+def test_beside_the_neo_hookean_law(body: Body, scheme: Integrator) -> None:
+    """Newton's rounds on the elastic law; the branch is linear in Δu, and is linear where the last motion leads."""
+    model = make_model(body, scheme, "neo_hookean")
+    judge = ("youngs_modulus_pa", "poissons_ratio", "relaxation_share", "relaxation_time_s", "rotation_rad")
     check_simulation(lambda p: Simulation(model, p), PARAMETERS, 3, zero=NO_PLANE, judge=judge)
 
 

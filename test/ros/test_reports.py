@@ -67,6 +67,16 @@ def test_the_state_comes_back_exactly(regions: int) -> None:
     assert values == sent.values
 
 
+def test_what_terms_remember_travels_with_the_state() -> None:
+    remembered = np.arange(48.0).reshape(2, 24)
+    message = reports.state_message(Time(sec=7), replace(estimate(), memory={"relaxation": remembered}))
+    found = reports.memory_of(message)
+    assert list(found) == ["relaxation"]
+    np.testing.assert_array_equal(found["relaxation"], remembered.ravel())
+    np.testing.assert_array_equal(reports.state_of(message)[2][0], estimate().u_m)
+    assert reports.memory_of(reports.state_message(Time(), estimate())) == {}
+
+
 def test_a_state_of_another_version_is_refused() -> None:
     message = reports.state_message(Time(), estimate())
     message.layout.dim.pop()

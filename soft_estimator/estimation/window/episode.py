@@ -134,6 +134,7 @@ class Episodes:
             frames_in_window=len(fit.frames),
             seconds=0.0,
             posterior=posterior,
+            memory=fit.newest_memory(answer.z),
         )
 
 

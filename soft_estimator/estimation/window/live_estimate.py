@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class LiveEstimate:
         frames_in_window: frames predicted by simulation. seconds: wall-clock time of the update.
         notes: what a reader should know, in plain words.
         posterior: of the estimated parameters together, None where only the answers are known (a recorded message).
+        memory: what the model's terms remember at stamp_s, by name (`State.memory`).
     """
 
     stamp_s: float
@@ -43,6 +45,7 @@ class LiveEstimate:
     seconds: float
     notes: tuple[str, ...] = ()
     posterior: ParameterPosterior | None = None
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass

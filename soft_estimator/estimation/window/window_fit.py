@@ -226,6 +226,13 @@ class WindowFit:
         )
         return u, v, third
 
+    def newest_memory(self, z: np.ndarray) -> dict[str, np.ndarray]:
+        """What the model's terms remember at the newest frame, with the variables at z."""
+        last, host = self.frames[-1], self.motion.backend.to_host
+        a, b = (m.moved(z - self.at.z).state.memory for m in (last.before, last.after))
+        # One that begins with the last step was zero before it.
+        return {n: host(between(a.get(n, 0.0 * b[n]), b[n], last.share)).astype(np.float64) for n in b}
+
     def slide(self, keep: int, drift: np.ndarray, forgetting: float) -> None:
         """Marginalise all but the newest `keep` frames to a Gaussian and begin at the next one.
 

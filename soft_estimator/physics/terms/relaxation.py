@@ -9,9 +9,9 @@ frame. With w = Rᵀ(x + u) of the cell at its own rotation R, over a time t wit
     q ← e^{-t/τ} q + (1 - e^{-t/τ})/(t/τ) Δw
 
 and its force is g E μ R D q, D the deviatoric stiffness of the cell (`deviatoric_products`). Forces balance at the time
-c_k Δt of a step, when the cell stands at u + c_k Δu in the rotation of the step; the matrix gets the part of q there
-that is linear in Δu, a positive multiple of R D Rᵀ. Then q goes on to the step's end. A cell that only turns keeps its
-w, and q with it.
+c_k Δt of a step, when the cell stands at u + c_k Δu, turned to where the last motion leads; the matrix gets the part of
+q there that is linear in Δu, a positive multiple of R D Rᵀ. So the branch is linear in Δu beside any elastic law. Then
+q goes on to the step's end. A cell that only turns keeps its w, and q with it.
 """
 
 from __future__ import annotations
@@ -63,12 +63,14 @@ class Unrelaxed:
 
     Attributes:
         q: of the branch before it, (C, 8, 3) [m]. y: corners before it from the first one, (C, 8, 3) [m].
-        turn, turn_before: rotations of the step and of the state before it, (C, 3, 3).
+        turned_at: displacement that the last motion leads to, (N, 3) [m]. turn: rotations there, (C, 3, 3).
+        turn_before: rotations of the state before the step, (C, 3, 3).
         until_balance, whole: the step up to its balance of forces, and to its end.
     """
 
     q: Array
     y: Array
+    turned_at: Array
     turn: Array
     turn_before: Array
     until_balance: Interval
@@ -138,15 +140,25 @@ class Relaxation(Term[Unrelaxed]):
     # The step
 
     def prepare(self, stage: Stage) -> Unrelaxed:
-        step_s = stage.scheme.step_s
+        state, step_s = stage.state, stage.scheme.step_s
+        turned_at = state.u + self._led(stage, state.v, state.a)
+        # In the usual step of one solve every term turns to where the last motion leads.
+        shared = self.device.xp.array_equal(turned_at, stage.turned_at)
+        turn = stage.rotations if shared else self.device.rotations(turned_at)
         return Unrelaxed(
-            q=self._remembered(stage.state),
-            y=self.corners + self._from_first(stage.state.u),
-            turn=stage.rotations.reshape(-1, 3, 3),
+            q=self._remembered(state),
+            y=self.corners + self._from_first(state.u),
+            turned_at=turned_at,
+            turn=turn.reshape(-1, 3, 3),
             turn_before=stage.rotations_before.reshape(-1, 3, 3),
             until_balance=Interval.over(stage.scheme.c_k * step_s, self.time_s),
             whole=Interval.over(step_s, self.time_s),
         )
+
+    @staticmethod
+    def _led(stage: Stage, v: Array, a: Array) -> Array:
+        """How far the last motion leads until the time of balance, of the state or of its changes."""
+        return stage.scheme.predictor * stage.scheme.step_s * stage.scheme.velocity_ahead(v, a)
 
     def add_blocks(self, stage: Stage, at: Unrelaxed, assembly: Assembly) -> None:
         d, mu, scale = self.device, self.material.mu, self.share * stage.scheme.c_k * at.until_balance.gain
@@ -155,7 +167,7 @@ class Relaxation(Term[Unrelaxed]):
         blocks = d.xp.empty((len(d.column), 9), d.dtype)
         cells = (d.node_cells, d.gradient_index, d.table, self.material.young, -2 / 3 * mu, mu)  # λ = -2μ/3: deviatoric
         pattern = (assembly.take_diagonal(), d.row_start, d.slot)
-        d.backend.assemble(stage.rotations, *cells, scale, *pattern, blocks)
+        d.backend.assemble(at.turn.reshape(-1, 9), *cells, scale, *pattern, blocks)
         assembly.blocks = blocks if assembly.blocks is None else assembly.blocks + blocks
 
     def add_force(self, stage: Stage, at: Unrelaxed, rhs: Array) -> None:
@@ -174,7 +186,7 @@ class Relaxation(Term[Unrelaxed]):
     ) -> None:
         d, scheme, over = self.device, stage.scheme, at.until_balance
         strain, stress = self._at_balance(stage, at, increment)
-        turning = self._turns_push(stage.turned_at, changes.u + scheme.predictor * changes.guess, at.turn)
+        turning = self._turns_push(at.turned_at, changes.u + self._led(stage, changes.v, changes.a), at.turn)
         moved = self._from_first(changes.u)
         dstrain = _back_push(at.y + scheme.c_k * self._from_first(increment), moved, at.turn, turning)
         dstrain -= self._before_push(stage, at, changes.u)
@@ -210,9 +222,11 @@ class Relaxation(Term[Unrelaxed]):
         self._time_pull(over, at.q, strain, q_bar, out)
         w_bar = over.gain * q_bar
         y = at.y + stage.scheme.c_k * self._from_first(increment)
-        turned = out.by_rotations(d)
-        turned += (y.swapaxes(1, 2) @ w_bar - l.swapaxes(1, 2) @ (strength * stress)).reshape(-1, 9)
-        out.u += self._to_nodes(w_bar @ at.turn.swapaxes(1, 2))
+        turn_bar = y.swapaxes(1, 2) @ w_bar - l.swapaxes(1, 2) @ (strength * stress)
+        turned = self._turns_pull(at.turned_at, at.turn, turn_bar)
+        out.u += turned + self._to_nodes(w_bar @ at.turn.swapaxes(1, 2))
+        ahead = out.a if stage.scheme.ahead_v == 0.0 else out.v
+        ahead += stage.scheme.predictor * stage.scheme.step_s * turned
         self._before_pull(stage, at, w_bar, out)
 
     def _before_pull(self, stage: Stage, at: Unrelaxed, w_bar: Array, out: Pulled) -> None:
