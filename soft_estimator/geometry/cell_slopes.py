@@ -20,9 +20,9 @@ class CellSlopes:
     """Of every row of a body's tables, eight points of weight V/8 each.
 
     Attributes:
-        slopes_per_m: ∇N_p at the points, point first, (T, 8, 8, 3). crossed_per_m2: component b of ∇N_p x ∇N_q at point
-        k in row 3k + b, for the corner pairs p < q, (T, 24, 28). laplacian_m: ∫∇N_p·∇N_q and the stabilisation of cut
-        cells for the pairs p <= q, (T, 36). volume_m3: (T,).
+        slopes_per_m: ∂N_p/∂x_b at the points, points last, (T, 8, 3, 8). crossed_per_m2: component b of ∇N_p x ∇N_q at
+        point k in row 8b + k, for the corner pairs p < q, (T, 24, 28). laplacian_m: ∫∇N_p·∇N_q and the stabilisation of
+        cut cells for the pairs p <= q, (T, 36). volume_m3: (T,).
     """
 
     slopes_per_m: np.ndarray
@@ -41,8 +41,8 @@ def cell_slopes(cells: CutCells, spacing_m: float) -> CellSlopes:
     added = (cells.gradient_table_m - exact)[:, :, [0, 4, 8]].sum(axis=2)
     products = np.einsum("tkja,tkja->tj", slopes[:, :, PAIRS[:, 0]], slopes[:, :, PAIRS[:, 1]])
     laplacian = products * (cells.volume_table_m3 / 8.0)[:, None] + _STABILISATION * added
-    rows = np.ascontiguousarray(crossed.transpose(0, 1, 3, 2)).reshape(len(slopes), 24, 28)
-    return CellSlopes(slopes, rows, laplacian, cells.volume_table_m3)
+    rows = np.ascontiguousarray(crossed.transpose(0, 3, 1, 2)).reshape(len(slopes), 24, 28)
+    return CellSlopes(np.ascontiguousarray(slopes.transpose(0, 2, 3, 1)), rows, laplacian, cells.volume_table_m3)
 
 
 def _slopes(points: np.ndarray) -> np.ndarray:

@@ -171,7 +171,7 @@ class _Rounds:
                     break
                 self._assemble(definite=self.fresh)
             elif self.trial.size > KEPT_WHILE * before and self.trial.size > limit:
-                self._assemble(definite=self.definite)
+                self._assemble(definite=False)
         relative = self.trial.size / self.reference
         return Minimum(
             self.trial, self.system, self.iterations, self.rounds, self.assemblies, relative, self.rescued, done,
@@ -193,7 +193,7 @@ class _Rounds:
         return True
 
     def _solve(self, tolerance: float) -> Array | None:
-        """A δ = g; None where the matrix is not definite and can still be made so."""
+        """A δ = g, as far as the matrix proves definite; None where that is nowhere, and it can still be made so."""
         s, x = self.system, self.simulation.xp.zeros_like(self.trial.increment)
         given = (s.row_start, s.column, s.blocks, s.inverse, self.trial.imbalance)
         most = self.settings.max_iterations
@@ -202,7 +202,7 @@ class _Rounds:
         if status == CONVERGED:
             return x
         if status == BREAKDOWN and not self.definite:
-            return None
+            return x if iterations > 0 else None  # what was reached along directions of positive curvature falls, too
         x[...] = 0
         report = solve(self.backend, s, self.trial.imbalance, x, SolverSettings(tolerance, most))
         self.rescued |= report.rescued

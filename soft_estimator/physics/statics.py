@@ -90,7 +90,7 @@ def _downhill(s: Simulation, u: Array, increment: Array, rhs: Array) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
             rise = balance(s, State(after, zero, zero, 0.0)).total_j - start
         # Near balance rounding hides a fall of slope/2.
-        if rise <= 1e-12 * abs(start) or slope <= 1e-12 * abs(start) or float(abs(increment).max()) == 0.0:
+        if rise <= 1e-12 * abs(start) or slope <= 1e-12 * abs(start) or float(np.abs(increment).max()) == 0.0:
             return after
         increment, slope = 0.5 * increment, 0.5 * slope
 

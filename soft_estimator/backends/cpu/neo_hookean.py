@@ -26,36 +26,33 @@ def _corners(u: np.ndarray, nodes: np.ndarray, w: np.ndarray) -> None:
 
 
 @njit(cache=True, fastmath=_FAST)
-def _gradient(w: np.ndarray, slope: np.ndarray, h: np.ndarray) -> None:
-    """H = Σ w_p ∇N_pᵀ (9,) at a point; slope (8, 3)."""
+def _gradients(w: np.ndarray, slopes: np.ndarray, h: np.ndarray) -> None:
+    """H = Σ w_p ∇N_pᵀ at all points, (9, 8); slopes (8, 3, 8)."""
     for i in range(9):
-        h[i] = 0.0
+        for k in range(8):
+            h[i, k] = 0.0
     for p in range(1, 8):
-        s0, s1, s2 = slope[p, 0], slope[p, 1], slope[p, 2]
         for a in range(3):
             v = w[p, a]
-            h[3 * a] += v * s0
-            h[3 * a + 1] += v * s1
-            h[3 * a + 2] += v * s2
-
-
-@njit(cache=True, fastmath=_FAST)
-def _cofactor(h: np.ndarray, c: np.ndarray) -> float:
-    """Cofactors of a 3x3 matrix (9,); returns its determinant."""
-    c[0], c[1], c[2] = h[4] * h[8] - h[5] * h[7], h[5] * h[6] - h[3] * h[8], h[3] * h[7] - h[4] * h[6]
-    c[3], c[4], c[5] = h[2] * h[7] - h[1] * h[8], h[0] * h[8] - h[2] * h[6], h[1] * h[6] - h[0] * h[7]
-    c[6], c[7], c[8] = h[1] * h[5] - h[2] * h[4], h[2] * h[3] - h[0] * h[5], h[0] * h[4] - h[1] * h[3]
-    return h[0] * c[0] + h[1] * c[1] + h[2] * c[2]
+            for b in range(3):
+                for k in range(8):
+                    h[3 * a + b, k] += v * slopes[p, b, k]
 
 
 @njit(cache=True, fastmath=_FAST)
 def _strain(w: np.ndarray, slopes: np.ndarray, h: np.ndarray, cof: np.ndarray, volumetric: np.ndarray) -> float:
-    """H and cof H at all points, (8, 9), and J - 1, (8,); returns the mean of J - 1."""
+    """H and cof H at all points, (9, 8), and J - 1, (8,); returns the mean of J - 1."""
+    _gradients(w, slopes, h)
+    for k in range(8):
+        cof[0, k], cof[1, k] = h[4, k] * h[8, k] - h[5, k] * h[7, k], h[5, k] * h[6, k] - h[3, k] * h[8, k]
+        cof[2, k], cof[3, k] = h[3, k] * h[7, k] - h[4, k] * h[6, k], h[2, k] * h[7, k] - h[1, k] * h[8, k]
+        cof[4, k], cof[5, k] = h[0, k] * h[8, k] - h[2, k] * h[6, k], h[1, k] * h[6, k] - h[0, k] * h[7, k]
+        cof[6, k], cof[7, k] = h[1, k] * h[5, k] - h[2, k] * h[4, k], h[2, k] * h[3, k] - h[0, k] * h[5, k]
+        cof[8, k] = h[0, k] * h[4, k] - h[1, k] * h[3, k]
+        determinant = h[0, k] * cof[0, k] + h[1, k] * cof[1, k] + h[2, k] * cof[2, k]
+        volumetric[k] = (h[0, k] + h[4, k] + h[8, k]) + (cof[0, k] + cof[4, k] + cof[8, k]) + determinant
     mean = 0.0
     for k in range(8):
-        _gradient(w, slopes[k], h[k])
-        determinant = _cofactor(h[k], cof[k])
-        volumetric[k] = (h[k, 0] + h[k, 4] + h[k, 8]) + (cof[k, 0] + cof[k, 4] + cof[k, 8]) + determinant
         mean += volumetric[k]
     return mean / 8.0
 
@@ -82,6 +79,44 @@ def _smooth_part(w: np.ndarray, laplacian: np.ndarray, force: np.ndarray) -> flo
     return total
 
 
+@njit(cache=True, fastmath=_FAST)
+def _stresses(
+    h: np.ndarray, cof: np.ndarray, volumetric: np.ndarray, mean: float, kappa: float, mu: float, stress: np.ndarray
+) -> float:
+    """P - μ H = μ (Hᵀ - tr H I - cof H) + (μ/3 (J - 1) + κ (J̄ - 1)) cof F at all points, (9, 8).
+
+    Returns the sum of the energy densities without μ/2 H:H and without the mean's.
+    """
+    density = 0.0
+    for k in range(8):
+        trace = h[0, k] + h[4, k] + h[8, k]
+        density += mu * (volumetric[k] * volumetric[k] / 6.0 - (volumetric[k] - trace))
+    for a in range(3):
+        for b in range(3):
+            for k in range(8):
+                pressure = mu / 3.0 * volumetric[k] + kappa * mean
+                stress[3 * a + b, k] = (pressure - mu) * (cof[3 * a + b, k] - h[3 * b + a, k])
+        for k in range(8):
+            trace, pressure = h[0, k] + h[4, k] + h[8, k], mu / 3.0 * volumetric[k] + kappa * mean
+            stress[4 * a, k] += pressure * (1.0 + trace) - mu * trace
+    return density
+
+
+@njit(cache=True, fastmath=_FAST)
+def _add_forces(weight: float, stress: np.ndarray, slopes: np.ndarray, total: np.ndarray, force: np.ndarray) -> None:
+    """force (8, 3) += Σ_k weight · stress_k ∇N_p."""
+    for p in range(8):
+        for a in range(3):
+            for k in range(8):
+                total[k] = (
+                    stress[3 * a, k] * slopes[p, 0, k]
+                    + stress[3 * a + 1, k] * slopes[p, 1, k]
+                    + stress[3 * a + 2, k] * slopes[p, 2, k]
+                )
+            pairs = ((total[0] + total[4]) + (total[1] + total[5])) + ((total[2] + total[6]) + (total[3] + total[7]))
+            force[p, a] += weight * pairs
+
+
 @njit(parallel=True, cache=True, fastmath=_FAST)
 def neo_hookean_forces(
     u: np.ndarray,
@@ -98,58 +133,48 @@ def neo_hookean_forces(
 ) -> None:
     cells, kappa = cell_nodes.shape[0], lam + 2.0 * mu / 3.0
     for chunk in prange((cells + _CHUNK - 1) // _CHUNK):
-        w, force, stress = np.empty((8, 3)), np.empty((8, 3)), np.empty(9)
-        h, cof, volumetric = np.empty((8, 9)), np.empty((8, 9)), np.empty(8)
+        w, force, stress, total = np.empty((8, 3)), np.empty((8, 3)), np.empty((9, 8)), np.empty(8)
+        h, cof, volumetric = np.empty((9, 8)), np.empty((9, 8)), np.empty(8)
         for c in range(chunk * _CHUNK, min(cells, (chunk + 1) * _CHUNK)):
-            row = index[c]
+            row, stiff = index[c], young[c]
             _corners(u, cell_nodes[c], w)
             mean = _strain(w, slopes[row], h, cof, volumetric)
             smooth = _smooth_part(w, laplacian[row], force)
-            weight, density = volume[row] / 8.0, 0.0
+            density = _stresses(h, cof, volumetric, mean, kappa, mu, stress)
+            weight = volume[row] / 8.0
             for p in range(8):
                 for a in range(3):
                     force[p, a] *= mu
-            for k in range(8):
-                trace = h[k, 0] + h[k, 4] + h[k, 8]
-                density += mu * (volumetric[k] * volumetric[k] / 6.0 - (volumetric[k] - trace))
-                pressure = mu / 3.0 * volumetric[k] + kappa * mean
-                # P - μ H = μ (Hᵀ - tr H I - cof H) + pressure · cof F
-                for a in range(3):
-                    for b in range(3):
-                        turned = h[k, 3 * b + a]
-                        stress[3 * a + b] = weight * (
-                            mu * (turned - cof[k, 3 * a + b]) + pressure * (cof[k, 3 * a + b] - turned)
-                        )
-                    stress[4 * a] += weight * (pressure * (1.0 + trace) - mu * trace)
-                slope = slopes[row, k]
-                for p in range(8):
-                    s0, s1, s2 = slope[p, 0], slope[p, 1], slope[p, 2]
-                    for a in range(3):
-                        force[p, a] += stress[3 * a] * s0 + stress[3 * a + 1] * s1 + stress[3 * a + 2] * s2
-            energy[c] = young[c] * (0.5 * mu * smooth + weight * density + 0.5 * kappa * volume[row] * mean * mean)
+            _add_forces(weight, stress, slopes[row], total, force)
+            energy[c] = stiff * (0.5 * mu * smooth + weight * density + 0.5 * kappa * volume[row] * mean * mean)
             for p in range(8):
                 for a in range(3):
-                    corner[c, 3 * p + a] = young[c] * force[p, a]
+                    corner[c, 3 * p + a] = stiff * force[p, a]
 
 
 @njit(cache=True, fastmath=_FAST)
-def _volume_slopes(h: np.ndarray, cof: np.ndarray, slopes: np.ndarray, g: np.ndarray) -> None:
-    """∂J/∂u at the points in rows 0-7 of g (9, 24), their mean in row 8."""
-    g[8] = 0.0
-    for k in range(8):
-        trace = 1.0 + h[k, 0] + h[k, 4] + h[k, 8]
+def _volume_slopes(
+    h: np.ndarray, cof: np.ndarray, slopes: np.ndarray, full: np.ndarray, total: np.ndarray, g: np.ndarray
+) -> None:
+    """∂J/∂u at the points in rows 0-7 of g (9, 24), their mean in row 8; full (9, 8), total (8,): scratch."""
+    for a in range(3):
+        for b in range(3):
+            for k in range(8):
+                full[3 * a + b, k] = cof[3 * a + b, k] - h[3 * b + a, k]
+        for k in range(8):
+            full[4 * a, k] += 1.0 + h[0, k] + h[4, k] + h[8, k]
+    for p in range(8):
         for a in range(3):
-            f0, f1, f2 = cof[k, 3 * a] - h[k, a], cof[k, 3 * a + 1] - h[k, 3 + a], cof[k, 3 * a + 2] - h[k, 6 + a]
-            if a == 0:
-                f0 += trace
-            elif a == 1:
-                f1 += trace
-            else:
-                f2 += trace
-            for p in range(8):
-                g[k, 3 * p + a] = f0 * slopes[k, p, 0] + f1 * slopes[k, p, 1] + f2 * slopes[k, p, 2]
-        for i in range(24):
-            g[8, i] += 0.125 * g[k, i]
+            for k in range(8):
+                total[k] = (
+                    full[3 * a, k] * slopes[p, 0, k]
+                    + full[3 * a + 1, k] * slopes[p, 1, k]
+                    + full[3 * a + 2, k] * slopes[p, 2, k]
+                )
+            for k in range(8):
+                g[k, 3 * p + a] = total[k]
+            pairs = ((total[0] + total[4]) + (total[1] + total[5])) + ((total[2] + total[6]) + (total[3] + total[7]))
+            g[8, 3 * p + a] = 0.125 * pairs
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -218,24 +243,25 @@ def neo_hookean_blocks(
 ) -> None:
     cells, kappa = cell_nodes.shape[0], lam + 2.0 * mu / 3.0
     for chunk in prange((cells + _CHUNK - 1) // _CHUNK):
-        w, h, cof, volumetric = np.empty((8, 3)), np.empty((8, 9)), np.empty((8, 9)), np.empty(8)
+        w, h, cof, volumetric = np.empty((8, 3)), np.empty((9, 8)), np.empty((9, 8)), np.empty(8)
+        full, total = np.empty((9, 8)), np.empty(8)
         g, factor, matrix = np.empty((9, 24)), np.empty(9), np.zeros((24, 24))
         turning, curve = np.empty((3, 24)), np.empty((3, 28))
         for c in range(chunk * _CHUNK, min(cells, (chunk + 1) * _CHUNK)):
             row = index[c]
             _corners(u, cell_nodes[c], w)
             mean = _strain(w, slopes[row], h, cof, volumetric)
-            _volume_slopes(h, cof, slopes[row], g)
+            _volume_slopes(h, cof, slopes[row], full, total, g)
             weight = volume[row] / 8.0
             for k in range(8):
                 factor[k] = weight * mu / 3.0
                 bend = -mu + mu / 3.0 * volumetric[k] + kappa * mean
                 if definite:
-                    bend *= definite_share(h[k], mu, bend)
+                    bend *= definite_share(h[:, k], mu, bend)
                 for a in range(3):
                     for b in range(3):
-                        turning[a, 3 * k + b] = weight * bend * h[k, 3 * a + b]
-                    turning[a, 3 * k + a] += weight * bend
+                        turning[a, 8 * b + k] = weight * bend * h[3 * a + b, k]
+                    turning[a, 8 * a + k] += weight * bend
             factor[8] = kappa * volume[row]
             _outer_products(g, factor, matrix)
             _curvature(turning, crossed[row], curve)

@@ -1,7 +1,8 @@
 // Neo-Hookean cells; the formulas are those of backends/cpu/neo_hookean.py and definite.py. Lane k of a cell has its
 // quadrature point k; sums over the points are sums over the lanes.
 
-// H = F - I at a lane's point, its cofactors and J - 1. w: displacements of the corners relative to corner 0.
+// H = F - I at a lane's point, its cofactors and J - 1. w: displacements of the corners relative to corner 0. slope: the
+// table's row from the lane's point on, ∂N_p/∂x_b at 8 (3p + b).
 struct Strain {
     double h[9], cof[9], trace, volumetric;
 
@@ -13,7 +14,7 @@ struct Strain {
 #pragma unroll
             for (int a = 0; a < 3; ++a) {
 #pragma unroll
-                for (int b = 0; b < 3; ++b) h[3 * a + b] += w[p][a] * slope[3 * p + b];
+                for (int b = 0; b < 3; ++b) h[3 * a + b] += w[p][a] * slope[8 * (3 * p + b)];
             }
         }
         const double determinant = cofactor(h, cof);
@@ -45,7 +46,7 @@ extern "C" __global__ void neo_hookean_forces(int cells, const real *u, const in
     const double kappa = lam + 2.0 * mu / 3.0, weight = double(volume[row]) / 8.0;
     double w[8][3], stress[9], smooth[3] = {0.0, 0.0, 0.0}, own[3] = {0.0, 0.0, 0.0}, force[3];
     corner_displacements(u, cell_nodes + 8 * (int64)c, w);
-    const real *slope = slopes + 192 * (int64)row + 24 * k;
+    const real *slope = slopes + 192 * (int64)row + k;
     const Strain s(w, slope);
     const double mean = sum_lanes(s.volumetric) / 8.0, pressure = mu / 3.0 * s.volumetric + kappa * mean;
 #pragma unroll
@@ -74,7 +75,7 @@ extern "C" __global__ void neo_hookean_forces(int cells, const real *u, const in
         for (int a = 0; a < 3; ++a) {
             double part = 0.0;
 #pragma unroll
-            for (int b = 0; b < 3; ++b) part += stress[3 * a + b] * slope[3 * p + b];
+            for (int b = 0; b < 3; ++b) part += stress[3 * a + b] * slope[8 * (3 * p + b)];
             const double total = sum_lanes(part);
             if (p == k) force[a] = total;
         }
@@ -143,7 +144,7 @@ extern "C" __global__ void neo_hookean_blocks(int cells, const real *u, const in
     const double kappa = lam + 2.0 * mu / 3.0, weight = double(volume[row]) / 8.0;
     double w[8][3], g[8][3], mean_g[8][3], f[9];
     corner_displacements(u, cell_nodes + 8 * (int64)c, w);
-    const real *slope = slopes + 192 * (int64)row + 24 * k;
+    const real *slope = slopes + 192 * (int64)row + k;
     const Strain s(w, slope);
     const double mean = sum_lanes(s.volumetric) / 8.0;
     double bend = -mu + mu / 3.0 * s.volumetric + kappa * mean;
@@ -158,7 +159,7 @@ extern "C" __global__ void neo_hookean_blocks(int cells, const real *u, const in
 #pragma unroll
             for (int b = 0; b < 3; ++b) {
                 const double cof = s.cof[3 * a + b] - s.h[3 * b + a] + (a == b ? 1.0 + s.trace : 0.0);
-                total += cof * slope[3 * p + b];
+                total += cof * slope[8 * (3 * p + b)];
             }
             g[p][a] = total;
             mean_g[p][a] = sum_lanes(total) / 8.0;
@@ -173,9 +174,9 @@ extern "C" __global__ void neo_hookean_blocks(int cells, const real *u, const in
         for (int q = p; q < 8; ++q, ++pair) {
             double block[9], v[3] = {0.0, 0.0, 0.0};
             if (p != q) {
-                const real *n = crossed + 672 * (int64)row + 84 * k + mixed++;
+                const real *n = crossed + 672 * (int64)row + 28 * k + mixed++;
 #pragma unroll
-                for (int a = 0; a < 3; ++a) v[a] = f[3 * a] * n[0] + f[3 * a + 1] * n[28] + f[3 * a + 2] * n[56];
+                for (int a = 0; a < 3; ++a) v[a] = f[3 * a] * n[0] + f[3 * a + 1] * n[224] + f[3 * a + 2] * n[448];
             }
 #pragma unroll
             for (int a = 0; a < 3; ++a) {

@@ -27,7 +27,8 @@ class _Strained:
     """F, J - 1 and ∂J/∂F at the points, (C, 8, ...), and the mean of J - 1, (C,)."""
 
     def __init__(self, u: Array, cell_nodes: Array, slopes: Array) -> None:
-        self.slopes, at = slopes.astype(np.float64), u[cell_nodes].astype(np.float64)
+        self.slopes = slopes.astype(np.float64).transpose(0, 3, 1, 2)  # point, corner, component
+        at = u[cell_nodes].astype(np.float64)
         self.at = at - at[:, :1]
         self.f = np.eye(3) + np.einsum("cpa,ckpb->ckab", self.at, self.slopes)
         self.volumetric = np.linalg.det(self.f) - 1.0

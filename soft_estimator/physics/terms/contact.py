@@ -92,6 +92,7 @@ class Contact(Term[Touch]):
         super().__init__(device, values, start)
         self.law, self.obstacle = law, law.obstacle.bind(device.backend, values)
         self.sharpness = values.contact_sharpness_per_m
+        self._host_factor = device.host(self.factor)
         self.rest_points = device.rest_points
         self._last: tuple[State, tuple[Array, Array, Array, Array]] | None = None
 
@@ -140,7 +141,8 @@ class Contact(Term[Touch]):
         rhs += self.device.spread(self._pressing(at, self._gap(stage, at, None)))
 
     def add_residual(self, stage: Stage, at: Touch, out: Array) -> None:
-        out += self.device.spread((self.factor * at.depth)[:, None] * at.normal)
+        if float(at.slope.max()) >= _UNTOUCHED:
+            out += self.device.spread((self.factor * at.depth)[:, None] * at.normal)
 
     def potential_j(self, stage: Stage, at: Touch) -> float:
         return self._energy_j(at.distance) / stage.scheme.c_k
@@ -248,7 +250,10 @@ class Contact(Term[Touch]):
         return {"contact_j": self._energy_j(self._touch_of(state)[1])}
 
     def _energy_j(self, distance: Array) -> float:
-        return float(self.device.host(self.factor) @ softplus_integral(self.sharpness, self.device.host(distance)))
+        """Energy of points at given distances (P,) [J]; those sixty widths of the onset away hold e⁻⁶⁰ of it."""
+        far = self.device.host(distance)
+        near = np.flatnonzero(far < 60.0 / self.sharpness)
+        return float(self._host_factor[near] @ softplus_integral(self.sharpness, far[near]))
 
     def _touch_of(self, state: State) -> tuple[Array, Array, Array, Array]:
         """`touch` at a state; energy and force ask for the same one in turn."""
