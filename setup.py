@@ -10,14 +10,15 @@ PACKAGE = "soft_estimator"
 def share_files():
     """Files for share/soft_estimator, one entry per folder, as the ament index expects them.
 
-    The files of config/ stay out: they travel as package data (see CONFIG), and a second installed copy would be one
-    whose edits have no effect.
+    Of config/ only the layouts for RViz and Foxglove are there, to be opened by hand: the rest travels as package data
+    (see CONFIG), and a second installed copy would be one whose edits have no effect.
     """
     folders = {
         f"share/{PACKAGE}": ["package.xml"],
         "share/ament_index/resource_index/packages": [f"resource/{PACKAGE}"],
     }
-    for path in sorted(Path("launch").rglob("*.py")):
+    layouts = [*Path("config").glob("rviz/*.rviz"), *Path("config").glob("foxglove/*.json")]
+    for path in sorted([*Path("launch").rglob("*.py"), *layouts]):
         folders.setdefault(f"share/{PACKAGE}/{path.parent.as_posix()}", []).append(path.as_posix())
     return list(folders.items())
 

@@ -79,6 +79,11 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
     parser.add_argument("--play", action="store_true", help="publish the bag into a running graph instead")
+    parser.add_argument(
+        "--wait-for-nodes",
+        action="store_true",
+        help="with --play: begin when the estimator is ready, end when it has used every frame",
+    )
     parser.add_argument("--rate", metavar="X", type=_rate, default=1.0, help="speed of --play (default: 1)")
     parser.add_argument("--loop", action="store_true", help="with --play: begin anew at the end")
     parser.add_argument("--json", action="store_true", help="print metrics.json on stdout, and nothing else")
@@ -275,6 +280,8 @@ def _play(args: argparse.Namespace) -> int:
         raise ValueError(
             f"--play needs ROS 2 ('{error.name}' is missing); source a ROS install, or pip install soft_estimator[ros]"
         ) from None
-    published = play_bag(args.bags[0], rate=args.rate, loop=args.loop, say=stderr_line)
+    published = play_bag(
+        args.bags[0], rate=args.rate, loop=args.loop, say=stderr_line, wait_for_nodes=args.wait_for_nodes
+    )
     print(json.dumps(published) if args.json else f"published {sum(published.values())} messages")
     return 0

@@ -51,9 +51,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         unit = f" [{kind.rule.unit}]" if kind.rule.unit else ""
         text = f"{kind.rule.doc}{unit}{f'; {choices}' if choices else ''}{shown}".replace("%", "%%")
         name = f"--{kind.name.replace('_', '-')}"
-        parser.add_argument(name, metavar="X", default="", help=text, dest=f"option_{kind.name}")
+        option = parser.add_argument(name, metavar="X", default="", help=text, dest=f"option_{kind.name}")
+        if kind.form == "truth value":  # --rviz alone is --rviz true
+            option.nargs, option.const = "?", "true"
     parser.add_argument("--json", action="store_true", help="print what the nodes say as JSON, one object a line")
-    parser.add_argument("--restart", action="store_true", help="start a node anew when it dies, instead of ending")
     parser.add_argument("--seconds", metavar="S", type=float, help="end after this time")
     return parser
 
@@ -76,4 +77,4 @@ def run(args: argparse.Namespace) -> int:
             told = json.dumps({"node": name, "line": line}) if args.json else f"{bold(f'[{name}]', sys.stdout)} {line}"
             print(told, flush=True)
 
-    return run_graph(graph, say, restart=args.restart, seconds=args.seconds)
+    return run_graph(graph, say, seconds=args.seconds)

@@ -237,6 +237,12 @@ class BagCamera:
     pose: tuple[float, ...]
 
 
+def bag_topic(path: Path | str, topic: str | None) -> tuple[str, str]:
+    """The topic that a bag's camera is read from, and whether it holds "points" or "depth"."""
+    with BagRecording(path, topic, "world") as recording:
+        return recording.source, "points" if recording.topic.kind == CLOUD else "depth"
+
+
 def bag_camera(path: Path | str, topic: str | None, fixed_frame: str) -> BagCamera:
     """The camera of a bag by its first usable message, for playing it where tf2 is not installed."""
     with BagRecording(path, topic, fixed_frame) as recording:

@@ -22,6 +22,7 @@ from soft_estimator.backends import choose_backend
 from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.camera.rendering import watch_scene
 from soft_estimator.camera.scene_cameras import scene_cameras, times_from_start
+from soft_estimator.config import SceneConfig
 from soft_estimator.recordings.ground_truth import truth_rows
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import camera_info_message, depth_message, header_at, message_from_points, stamp_of
@@ -30,8 +31,9 @@ from soft_estimator.ros.health import Health
 from soft_estimator.ros.parameters import NodeParameters
 from soft_estimator.ros.reports import rows_message
 from soft_estimator.ros.running import run_node
-from soft_estimator.ros.scene import scene_of
+from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import CameraSettings, SceneSettings
+from soft_estimator.ros.transforms import publish_static
 from soft_estimator.ros.worker import Worker
 from soft_estimator.scene.scene import Scene
 
@@ -56,14 +58,15 @@ class CameraNode(Node):
         parameters = NodeParameters(self)
         self.scene_settings = parameters.add(SceneSettings)
         self.settings = parameters.add(CameraSettings)
-        self.scene = scene_of(self.scene_settings)
-        cameras = scene_cameras(self.scene.config)
+        config = scene_config(self.scene_settings)[0]
+        cameras = scene_cameras(config)
         if self.settings.camera >= len(cameras):
             raise ValueError(f"camera = {self.settings.camera} does not exist; the scene has {len(cameras)}, from 0")
         self.camera: PinholeCamera = cameras[self.settings.camera]
         self.health = Health(self, lambda: {"frames_ready": len(self.film)})
         self.film: list[Shown] = []
-        self.noise = AxialNoise(self.scene, (self.camera.height_px, self.camera.width_px))
+        self.scene: Scene | None = None
+        self.noise = AxialNoise(config, (self.camera.height_px, self.camera.width_px))
         self.ready = False
         self.index, self.round = 0, 0
         self.played_s = 0.0  # length of the repetitions that are over, in the scene's time
@@ -77,17 +80,18 @@ class CameraNode(Node):
         self.info = self.create_publisher(CameraInfo, "camera/depth/camera_info", 10)
         self.truth = self.create_publisher(DiagnosticArray, "ground_truth", 10)
         self.truth_mesh = self.create_publisher(Marker, "ground_truth/mesh", 10)
-        self.tf = publish_static_transform(self, pose, self.settings)
+        self.tf = publish_static(self, self.settings.fixed_frame, {self.settings.camera_frame: pose})
         self.create_service(Trigger, "~/step", self._on_step)
         self.ended = threading.Event()
         self.worker: Worker[None] = Worker(lambda _: None, lambda error: self.health.error("film", str(error)))
         self.worker.ask("render", self._render)
 
     def _render(self) -> None:
-        """Simulate and render every frame, once."""
-        backend = choose_backend(self.scene_settings.backend, self.scene.config.solver.precision)
-        total, said_s = len(times_from_start(self.scene.config)), monotonic()
-        for seen in watch_scene(without_axial_noise(self.scene), backend, [self.camera]):
+        """Make the scene ready, simulate and render every frame, once; the node answers meanwhile."""
+        self.scene = scene = scene_of(self.scene_settings)
+        backend = choose_backend(self.scene_settings.backend, scene.config.solver.precision)
+        total, said_s = len(times_from_start(scene.config)), monotonic()
+        for seen in watch_scene(without_axial_noise(scene), backend, [self.camera]):
             self.film.append(Shown(seen.time_s, seen.points_m[0].astype(np.float32), seen.surface_m))
             if monotonic() - said_s > 2.0:
                 said_s = monotonic()
@@ -146,13 +150,15 @@ class CameraNode(Node):
         self.info.publish(camera_info_message(header, self.camera))
         if self.depth.get_subscription_count():
             self.depth.publish(depth_message(header, np.nan_to_num(points[..., 2])))
-        fixed = header_at(stamp, self.settings.fixed_frame)
-        config = self.scene.config
-        rows = [(r.label, r.value, r.unit) for r in truth_rows(self.scene.parameters, plane=config.contact is not None)]
+        fixed, scene = header_at(stamp, self.settings.fixed_frame), self.scene
+        if scene is None:  # a frame is sent only when the film is ready
+            raise AssertionError("no scene")
+        config = scene.config
+        rows = [(r.label, r.value, r.unit) for r in truth_rows(scene.parameters, plane=config.contact is not None)]
         extra: dict[str, Any] = {"time_s": frame.time_s, "repetition": self.round, "stamp_s": seconds_of(stamp)}
         self.truth.publish(rows_message(fixed, rows, config.name, **extra))
         if self.truth_mesh.get_subscription_count():
-            faces = self.scene.body.surface.faces
+            faces = scene.body.surface.faces
             self.truth_mesh.publish(
                 mesh_marker(fixed, frame.surface_m, faces, _TRUTH_COLOUR, namespace="truth", alpha=0.5)
             )
@@ -179,8 +185,8 @@ class AxialNoise:
     A field of numbers is drawn once; each frame reads it from another offset.
     """
 
-    def __init__(self, scene: Scene, shape: tuple[int, int]) -> None:
-        observe = scene.config.observe
+    def __init__(self, config: SceneConfig, shape: tuple[int, int]) -> None:
+        observe = config.observe
         self.config = observe.noise if observe is not None and observe.noise.kind == "depth_camera" else None
         self.rng = np.random.default_rng(0 if observe is None else observe.seed + 1)
         self.shape = shape
@@ -195,23 +201,6 @@ class AxialNoise:
         with np.errstate(invalid="ignore", divide="ignore"):
             share = (self.config.axial_floor_m / z + self.config.axial_per_m * z).astype(np.float32)
         return points_m * (1 + share * self.field[i : i + self.shape[0], j : j + self.shape[1]])[..., None]
-
-
-def publish_static_transform(node: Node, pose: Any, settings: CameraSettings) -> Any:
-    """The camera's place on /tf_static, where tf2_msgs is installed; returns the publisher, which must be kept."""
-    try:
-        from tf2_msgs.msg import TFMessage
-    except ImportError:
-        return None
-    from geometry_msgs.msg import TransformStamped
-
-    entry = TransformStamped(child_frame_id=settings.camera_frame)
-    entry.header = header_at(node.get_clock().now().to_msg(), settings.fixed_frame)
-    entry.transform.translation.x, entry.transform.translation.y = pose.position.x, pose.position.y
-    entry.transform.translation.z, entry.transform.rotation = pose.position.z, pose.orientation
-    publisher = node.create_publisher(TFMessage, "/tf_static", LATCHED_QOS)
-    publisher.publish(TFMessage(transforms=[entry]))
-    return publisher
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from time import monotonic
 
 import numpy as np
-from geometry_msgs.msg import PoseStamped
+from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
@@ -29,8 +30,10 @@ from soft_estimator.ros.health import Health
 from soft_estimator.ros.parameters import NodeParameters
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.settings import CloudSettings, FrameSettings
+from soft_estimator.ros.transforms import publish_static
 from soft_estimator.ros.worker import Worker
 
+_INFOS = 30  # CameraInfos that wait for their image: a second of them
 SENSOR_QOS = QoSProfile(depth=10, reliability=QoSReliabilityPolicy.BEST_EFFORT)
 
 
@@ -44,27 +47,58 @@ class CloudNode(Node):
         self.frames = Frames(self, parameters.add(FrameSettings))
         self.finder = ObjectFinder(parameters.add(FinderSettings, "finder", changed=self._change_finder))
         self.health = Health(
-            self, lambda: {"clouds_dropped": self.worker.dropped, "clouds_waiting": self.worker.waiting}
+            self,
+            lambda: {"clouds_dropped": self.worker.dropped, "clouds_waiting": self.worker.waiting},
+            self._complaint,
         )
+        self.came_s: float | None = None  # when the newest cloud came, by the steady clock
         self.worker: Worker[tuple[float, PointCloud2 | Image]] = Worker(
             self._work, lambda error: self.health.error("cloud", str(error)), self.settings.queue_clouds
         )
         self.worker.ask("warm up", _warm_up)
-        self.info: CameraInfo | None = None
+        self.infos: deque[CameraInfo] = deque(maxlen=_INFOS)
         self.episodes = EpisodeWatch()
         self.points = self.create_publisher(PointCloud2, "object_points", 10)
         self.plane = self.create_publisher(PoseStamped, "support_plane", 10)
         if self.settings.input == "points":
-            self.create_subscription(PointCloud2, "camera/points", self._on_frame, SENSOR_QOS)
+            source = self.create_subscription(PointCloud2, "camera/points", self._on_frame, SENSOR_QOS)
         else:
-            self.create_subscription(Image, "camera/depth/image", self._on_frame, SENSOR_QOS)
+            source = self.create_subscription(Image, "camera/depth/image", self._on_frame, SENSOR_QOS)
             self.create_subscription(CameraInfo, "camera/depth/camera_info", self._on_info, SENSOR_QOS)
+        self.input_topic = source.topic_name
+        settings = self.frames.settings
+        if settings.sensor_frame:  # who asks tf2 finds the camera there, too
+            t, q = settings.sensor_pose[:3], settings.sensor_pose[3:]
+            pose = Pose(position=Point(x=t[0], y=t[1], z=t[2]), orientation=Quaternion(x=q[0], y=q[1], z=q[2], w=q[3]))
+            self.tf = publish_static(self, settings.fixed_frame, {settings.sensor_frame: pose})
+
+    def _complaint(self) -> str:
+        """What /diagnostics should warn of now."""
+        if self.came_s is None:
+            return f"nothing has come yet; does the camera publish on {self.input_topic}?"
+        quiet_s = monotonic() - self.came_s
+        return "" if quiet_s <= self.settings.quiet_after_s else f"no cloud for {quiet_s:.0f} s; does the camera run?"
 
     def _on_info(self, message: CameraInfo) -> None:
-        self.info = message
+        self.infos.append(message)
+
+    def _info_of(self, image: Image) -> CameraInfo:
+        """The CameraInfo of an image: that of the same stamp, or the newest one of the same size."""
+        infos = list(self.infos)
+        if not infos:
+            raise ValueError("a depth image came, but no CameraInfo yet; is camera/depth/camera_info remapped?")
+        same = [i for i in infos if i.header.stamp == image.header.stamp]
+        alike = [i for i in infos if (i.width, i.height) in ((image.width, image.height), (0, 0))]
+        if not same and not alike:
+            raise ValueError(
+                f"the depth image is {image.width} x {image.height} pixels, its CameraInfo {infos[-1].width} x "
+                f"{infos[-1].height}; are both of one camera?"
+            )
+        return (same or alike)[-1]
 
     def _on_frame(self, message: PointCloud2 | Image) -> None:
         self.health.count("clouds")
+        self.came_s = monotonic()
         self.worker.put((monotonic(), message))
 
     def _change_finder(self, settings: FinderSettings) -> None:
@@ -85,15 +119,14 @@ class CloudNode(Node):
         time_s = seconds_of(stamp)
         jump = self.episodes.jump(time_s, self.finder.settings.track.forget_after_s)
         if jump:
-            self.health.warn("time", f"{jump}; the object is looked for anew")
+            # A pause between two recordings or repetitions is nothing to warn of; a clock that runs back is.
+            (self.health.warn if "back" in jump else self.health.note)("time", f"{jump}; the object is looked for anew")
             self.finder.forget()
         transform = self.frames.to_fixed(message.header.frame_id, stamp)
         if isinstance(message, PointCloud2):
             cloud = cloud_from_message(message, transform, self.frames.settings.optical_axis)
-        elif self.info is None:
-            raise ValueError("a depth image came, but no CameraInfo yet; is camera/depth/camera_info remapped?")
         else:
-            cloud = cloud_from_depth_message(message, self.info, transform)
+            cloud = cloud_from_depth_message(message, self._info_of(message), transform)
         # A cloud that comes in the fixed frame does not say where its camera is.
         moved = message.header.frame_id.lstrip("/") != self.frames.settings.fixed_frame
         found = self.finder.process(cloud, time_s=time_s)

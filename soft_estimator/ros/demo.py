@@ -65,7 +65,7 @@ def run_demo(scene_name: str, out: Path, seconds: float, backend: str, say: Say,
     import rclpy
 
     from soft_estimator.ros.demo_watcher import DemoWatcher
-    from soft_estimator.ros.graph import transport_environment
+    from soft_estimator.ros.transport import transport_environment
 
     os.environ.update(transport_environment())
     bag = out / "bag"

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from geometry_msgs.msg import PoseStamped
-from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from rclpy.lifecycle import State as LifecycleState
+from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import PointCloud2
 
 from soft_estimator.backends import choose_backend
@@ -25,6 +25,7 @@ from soft_estimator.ros.drawings import plane_of
 from soft_estimator.ros.estimate_output import EstimateOutput
 from soft_estimator.ros.estimator_services import serve
 from soft_estimator.ros.health import Health
+from soft_estimator.ros.managed_node import ManagedNode
 from soft_estimator.ros.parameters import NodeParameters
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
@@ -37,7 +38,7 @@ _MOST_REASONS = 5  # why frames were not used, in /diagnostics
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
-class EstimatorNode(LifecycleNode):
+class EstimatorNode(ManagedNode):
     """Hands frames to the window in a thread of its own, and publishes what the window says."""
 
     def __init__(self) -> None:
@@ -48,14 +49,16 @@ class EstimatorNode(LifecycleNode):
         self.window_config = parameters.add(WindowConfig, "window", changed=self._change_window)
         frames = parameters.add(FrameSettings)
         self.frame = frames.fixed_frame
-        self.health = Health(self, self._counters)
-        self.output = EstimateOutput(self, self.frame)
+        self.starts_itself = self.settings.autostart
+        self.health = Health(self, self._counters, self._complaint)
+        self.output = EstimateOutput(self, self.frame, self.settings.publish_tf)
         self.worker: Worker[PointCloud2] | None = None
         self.scene: Scene | None = None
         self.window: SlidingWindow | None = None
         self.plane: tuple[np.ndarray, float] | None = None
         self.active = False
         self._left_out = 0
+        self._newest: tuple[float, float] | None = None  # stamp and arrival of the newest frame [s]
         self._lock = threading.Lock()  # over what the worker and the callbacks both set
         self.gate = EpisodeGate(self.settings.queue_frames, self.window_config.jump_s, self.settings.patience_s)
         self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
@@ -113,9 +116,10 @@ class EstimatorNode(LifecycleNode):
         window = build_window(scene, self.window_config, backend=backend, sensor_m=sensor)
         with self._lock:
             if worker.stopping:
-                self.get_logger().info("the window is not wanted any more; it was made in vain")
+                self.health.note("window", "the window is not wanted any more; it was made in vain")
                 return
             self.scene, self.window = scene, window
+        self.output.offer(window.lasting.variables)
         names = ", ".join(window.lasting.names)
         self.get_logger().info(f"ready: {scene.body.cell_count} cells, {window.backend.name}, estimating {names}")
 
@@ -131,7 +135,9 @@ class EstimatorNode(LifecycleNode):
             return
         stamp_s = seconds_of(message.header.stamp)
         enters, left_out = self.gate.admit(stamp_s, self.worker.waiting)
+        self._newest = (stamp_s, monotonic())
         if left_out:
+            self.health.count("frames_left_out", left_out)
             with self._lock:
                 self._left_out += left_out
             self.worker.ask("skip", self._skip)
@@ -200,9 +206,20 @@ class EstimatorNode(LifecycleNode):
         if self.worker is not None:
             self.worker.ask("window settings", exchange)
 
-    def phase(self) -> int:
-        """Where in its life the node is, a number of lifecycle_msgs/State."""
-        return int(self._state_machine.current_state[0])
+    def _complaint(self) -> str:
+        """What /diagnostics should warn of now: frames that stay out, or estimates far behind them."""
+        window, newest, worker = self.window, self._newest, self.worker
+        if window is None or newest is None or not self.active:
+            return ""
+        quiet_s = monotonic() - newest[1]
+        if quiet_s > self.settings.quiet_after_s:
+            return f"no object_points for {quiet_s:.0f} s; does the camera run?"
+        last = window.last
+        if last is not None and worker is not None and worker.waiting:
+            behind_s = newest[0] - last.stamp_s
+            if behind_s > self.settings.late_after_s:
+                return f"the estimate is {behind_s:.1f} s behind the newest frame; {worker.waiting} frames wait"
+        return ""
 
     def close(self) -> bool:
         """End the worker; whether it ended."""

@@ -43,7 +43,10 @@ def serve(node: Served) -> None:
     for name, call in _SERVICES:
 
         def answer(_: Trigger.Request, response: Trigger.Response, call: object = call) -> Trigger.Response:
-            response.success, response.message = call(node)  # type: ignore[operator]
+            if node.phase() == Phase.PRIMARY_STATE_FINALIZED:
+                response.success, response.message = False, "the node was shut down; start its process anew"
+            else:
+                response.success, response.message = call(node)  # type: ignore[operator]
             return response
 
         node.create_service(Trigger, f"~/{name}", answer)

@@ -6,7 +6,7 @@ Nothing here needs ROS.
 from __future__ import annotations
 
 import importlib.util
-import os
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
-from soft_estimator.ros.settings import Pose
+from soft_estimator.ros.config_files import config_file
+from soft_estimator.ros.settings import Pose, SceneSettings
+from soft_estimator.ros.transport import transport_environment
 from soft_estimator.schema import ConfigError, Section, choice, load, quantity, setting, vector
 from soft_estimator.schema.section import Kind, kinds_of
 
 GRAPHS = ("live", "replay", "demo")
 CAMERA_FRAME = "camera_depth_optical_frame"
-_PACKAGE = Path(__file__).resolve().parents[1]
-# As with the scenes (soft_estimator/scene/files.py): inside an installed package, or beside it in a source tree.
-_CONFIG_PLACES = (_PACKAGE / "builtin_config", _PACKAGE.parent / "config")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,11 @@ class GraphOptions(Section):
     bag: str = setting("", doc="replay: the bag to play")
     player: str = choice("own", options=("own", "ros2", "none"), doc="replay: soft-estimator, ros2 bag play, or nobody")
     linger_s: float = quantity(
-        10.0, unit="s", low=0, doc="replay: time the nodes have after the end of the bag, for frames that wait"
+        2.0, unit="s", low=0, doc="replay: time the nodes run on after the bag was played and its frames were used"
     )
+    restart: bool = setting(False, doc="start a node anew when it dies; else its end ends the graph")
+    rviz: bool = setting(False, doc="show it in RViz, where rviz2 is installed")
+    publish_tf: bool = setting(False, doc="publish contact plane and object as tf frames")
     rate: float = quantity(1.0, low=0, low_open=True, high=100, doc="replay, demo: seconds of the scene a second")
     repeats: int = quantity(0, low=0, doc="demo: times the scene is played; 0 for again and again")
     pause_s: float = quantity(2.5, unit="s", low=0, doc="demo: time without frames between two repetitions")
@@ -100,27 +102,17 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes, further commands whose end ends the graph linger_s [s] later, and the environment that all of them get."""
+    """Nodes, further commands whose end ends the graph linger_s [s] later, and the environment that all of them get.
+
+    beside: commands that may end as they like. restart: whether a node that dies is started anew.
+    """
 
     nodes: tuple[NodeSpec, ...]
     commands: tuple[tuple[str, ...], ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     linger_s: float = 0.0
-
-
-def config_file(name: str) -> Path:
-    """A file of the package's config folder."""
-    for place in _CONFIG_PLACES:
-        if (place / name).is_file():
-            return place / name
-    raise FileNotFoundError(f"{name} is not in {_CONFIG_PLACES[0]}; reinstall soft_estimator")
-
-
-def transport_environment() -> dict[str, str]:
-    """Fast DDS with a shared-memory segment that clouds fit in; what the user has set already stays."""
-    profile = str(config_file("fastdds_shm.xml"))
-    names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")  # to Jazzy, from Kilted on
-    return {name: os.environ.get(name, profile) for name in names}
+    beside: tuple[tuple[str, ...], ...] = ()
+    restart: bool = False
 
 
 def options_from_text(texts: Mapping[str, str]) -> GraphOptions:
@@ -140,7 +132,10 @@ def _from_text(kind: Kind, text: str) -> Any:
 
 
 def build_graph(kind: str, options: GraphOptions) -> Graph:
-    """The graph of a kind: live, replay or demo."""
+    """The graph of a kind: live, replay or demo; a scene that is wrong is told before anything starts."""
+    from soft_estimator.ros.scene import scene_config
+
+    scene_config(SceneSettings(scene=options.scene, body=_path(options.body), data=_path(options.data)))
     preset = PRESETS[options.preset]
     if kind == "replay" and options.player != "none":
         options = _of_bag(options, preset)
@@ -153,6 +148,7 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
     camera = _camera_parameters(kind, options, preset)
     sensor = {"sensor_m": list(camera["sensor_pose"][:3])} if "sensor_pose" in camera else {}
     estimator = {**common, **scene, **sensor, "use_support_plane": options.use_support_plane}
+    estimator["publish_tf"] = options.publish_tf
     nodes = [
         NodeSpec("cloud_node", {**common, **camera}, _remappings(options, preset), files, options.namespace),
         NodeSpec("estimator_node", estimator, (), files, options.namespace),
@@ -161,10 +157,19 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
         nodes.append(NodeSpec("twin_node", {**common, **scene}, (), files, options.namespace))
     if kind == "demo":
         film = {"rate": options.rate, "repeats": options.repeats, "pause_s": options.pause_s}
-        parameters = {**common, **scene, **film, "camera_frame": CAMERA_FRAME}
+        parameters = {**common, **scene, **film, "camera_frame": _own_frame(options)}
         nodes.append(NodeSpec("camera_node", parameters, (), files, options.namespace))
     commands = (_player(options),) if kind == "replay" and options.player != "none" else ()
-    return Graph(tuple(nodes), commands, transport_environment(), options.linger_s)
+    beside = (("rviz2", "-d", str(config_file("rviz/soft_estimator.rviz"))),) if options.rviz else ()
+    if options.rviz and shutil.which("rviz2") is None:
+        raise ConfigError("= true, but rviz2 is not installed; install it, or leave rviz out", "rviz")
+    return Graph(tuple(nodes), commands, transport_environment(), options.linger_s, beside, options.restart)
+
+
+def _own_frame(options: GraphOptions) -> str:
+    """The simulated camera's frame; tf knows no namespaces, so it carries that of the graph in its name."""
+    namespace = options.namespace.strip("/")
+    return f"{namespace}/{CAMERA_FRAME}" if namespace else CAMERA_FRAME
 
 
 def _files(options: GraphOptions, preset: Preset) -> tuple[Path, ...]:
@@ -185,7 +190,7 @@ def _camera_parameters(kind: str, options: GraphOptions, preset: Preset) -> dict
         frame = options.sensor_frame or preset.sensor_frame or CAMERA_FRAME
         return {**made, "sensor_frame": frame, "sensor_pose": list(options.sensor_pose)}
     if kind == "demo":
-        return {**made, "sensor_frame": CAMERA_FRAME, "sensor_pose": scene_camera_pose(options.scene)}
+        return {**made, "sensor_frame": _own_frame(options), "sensor_pose": scene_camera_pose(options.scene)}
     return made
 
 
@@ -210,23 +215,31 @@ def _player(options: GraphOptions) -> tuple[str, ...]:
     bag = _check_bag(options)
     if options.player == "ros2":
         return ("ros2", "bag", "play", str(bag.resolve()), "--clock", "--rate", str(options.rate))
-    return (sys.executable, "-m", "soft_estimator", "replay", str(bag.resolve()), "--play", "--rate", str(options.rate))
+    own = (sys.executable, "-m", "soft_estimator", "replay", str(bag.resolve()), "--play", "--wait-for-nodes")
+    return (*own, "--rate", str(options.rate))
 
 
 def _of_bag(options: GraphOptions, preset: Preset) -> GraphOptions:
-    """The options with the bag's camera filled in, where tf2 is not there to place it."""
+    """The options with the bag's camera filled in: its topics, and where tf2 is not there to place it, its pose."""
     _check_bag(options)
     given = (options.points_topic, options.depth_topic, options.sensor_pose)
-    if any(given) or preset.sensor_frame or importlib.util.find_spec("tf2_ros") is not None:
+    if any(given) or preset.sensor_frame:
         return options
-    from soft_estimator.recordings.bag_frames import bag_camera
+    from soft_estimator.recordings.bag_frames import bag_camera, bag_topic
 
+    topics = {"points": "points_topic", "depth": "depth_topic"}
+    if importlib.util.find_spec("tf2_ros") is not None:
+        source, kind = bag_topic(options.bag, None)
+        made: dict[str, Any] = {"input": kind, topics[kind]: source}
+        if kind == "depth" and not options.info_topic:
+            made["info_topic"] = source.rsplit("/", 1)[0] + "/camera_info"
+        return replace(options, **made)
     found = bag_camera(options.bag, None, options.fixed_frame)
-    topic = {"points": "points_topic", "depth": "depth_topic"}[found.input]
+    topic = topics[found.input]
     made = {"input": found.input, topic: found.topic, "sensor_frame": found.frame, "sensor_pose": found.pose}
     if found.input == "depth" and not options.info_topic:
         made["info_topic"] = found.topic.rsplit("/", 1)[0] + "/camera_info"
-    return replace(options, **made)  # type: ignore[arg-type]
+    return replace(options, **made)
 
 
 def _check_bag(options: GraphOptions) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
 from soft_estimator.ros.reports import ERROR, OK, WARN, key_values
@@ -22,8 +23,14 @@ _KEPT = 500  # latencies that percentiles are taken of
 class Health:
     """Counts things and publishes them. Safe to use from a worker's thread."""
 
-    def __init__(self, node: Node, extra: Callable[[], dict[str, Any]] | None = None) -> None:
-        self._node, self._extra = node, extra
+    def __init__(
+        self,
+        node: Node,
+        extra: Callable[[], dict[str, Any]] | None = None,
+        complaint: Callable[[], str] | None = None,
+    ) -> None:
+        """extra: further values. complaint: what to warn of when a report is due, "" for nothing."""
+        self._node, self._extra, self._complaint = node, extra, complaint
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
         self._before: dict[str, int] = {}
@@ -31,7 +38,8 @@ class Health:
         self._problems: dict[str, tuple[float, bytes, str]] = {}
         self._last = monotonic()
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        node.create_timer(_PERIOD_S, self._publish)
+        # By the steady clock: a clock that stands still, as /clock does when its bag has ended, must not end reports.
+        node.create_timer(_PERIOD_S, self._publish, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def count(self, what: str, by: int = 1) -> None:
         """Count an event; its number and rate are published."""
@@ -43,26 +51,41 @@ class Health:
         with self._lock:
             self._times.setdefault(what, deque(maxlen=_KEPT)).append(seconds)
 
+    def note(self, key: str, text: str) -> None:
+        """Something that is as it should be, for the log alone; ends a problem of that key."""
+        self.clear(key)
+        if self._node.context.ok():
+            self._node.get_logger().info(text)
+
     def warn(self, key: str, text: str) -> None:
         """Something a reader should know; shown while it lasts."""
-        self._note(key, WARN, text)
-        self._node.get_logger().warning(text, throttle_duration_sec=5.0)
+        if self._note(key, WARN, text):
+            self._node.get_logger().warning(text, throttle_duration_sec=5.0)
 
     def error(self, key: str, text: str) -> None:
         """Something that keeps the node from its work; shown while it lasts."""
-        self._note(key, ERROR, text)
-        self._node.get_logger().error(text, throttle_duration_sec=5.0)
+        if self._note(key, ERROR, text):
+            self._node.get_logger().error(text, throttle_duration_sec=5.0)
 
     def clear(self, key: str) -> None:
         """A problem is over."""
         with self._lock:
             self._problems.pop(key, None)
 
-    def _note(self, key: str, level: bytes, text: str) -> None:
+    def _note(self, key: str, level: bytes, text: str) -> bool:
+        """Keep a problem; False where the node is ending: what fails then, fails because of it."""
+        if not self._node.context.ok():
+            return False
         with self._lock:
             self._problems[key] = (monotonic(), level, " ".join(text.split()))
+        return True
 
     def _publish(self) -> None:
+        complaint = self._complaint() if self._complaint is not None else ""
+        if complaint:
+            self.warn("complaint", complaint)
+        else:
+            self.clear("complaint")
         now = monotonic()
         with self._lock:
             passed, self._last = max(now - self._last, 1e-6), now

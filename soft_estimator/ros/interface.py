@@ -64,6 +64,7 @@ NODES = (
                 "the object's points [m], `std` their noise, `vp_x` to `vp_z` the camera; empty: none in view",
             ),
             Topic("support_plane", "geometry_msgs/msg/PoseStamped", RELIABLE, "the table; z is its normal"),
+            Topic("/tf_static", "tf2_msgs/msg/TFMessage", LATCHED, "where sensor_pose places sensor_frame"),
             _HEALTH,
         ),
         parameters=(("", CloudSettings, False), ("", FrameSettings, False), ("finder", FinderSettings, True)),
@@ -82,7 +83,8 @@ NODES = (
                 LATCHED,
                 "a status for each parameter: value, std, low, high (95 %), unit; WARN: not observable, STALE: lost",
             ),
-            Topic("estimate/<name>", "std_msgs/msg/Float64", RELIABLE, "the value alone, SI"),
+            Topic("estimate/<name>", "std_msgs/msg/Float64", LATCHED, "the value alone, SI"),
+            Topic("/tf", "tf2_msgs/msg/TFMessage", RELIABLE, "with publish_tf: contact_plane and soft_object"),
             Topic(
                 "estimate_state", "std_msgs/msg/Float64MultiArray", LATCHED, "parameters and nodal state, for the twin"
             ),
@@ -131,6 +133,7 @@ NODES = (
             Topic("camera/pose", "geometry_msgs/msg/PoseStamped", LATCHED, "where it stands"),
             Topic("ground_truth", "diagnostic_msgs/msg/DiagnosticArray", RELIABLE, "the true parameters"),
             Topic("ground_truth/mesh", "visualization_msgs/msg/Marker", RELIABLE, "the true surface"),
+            Topic("/tf_static", "tf2_msgs/msg/TFMessage", LATCHED, "where tf2_msgs is installed: its place"),
             _HEALTH,
         ),
         serves=(Topic("~/step", _TRIGGER, "", "with stepped: send the next frame"),),

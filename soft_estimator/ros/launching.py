@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, Shutdown, TimerAction
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, LogInfo, OpaqueFunction, Shutdown, TimerAction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription  # type: ignore[attr-defined]
 from soft_estimator.ros.graph import Graph, GraphOptions, build_graph, options_from_text
+from soft_estimator.ros.run import RESTART_AFTER_S
+from soft_estimator.ros.transport import transport_note
 from soft_estimator.schema.section import Kind, kinds_of
 
 
@@ -27,10 +29,13 @@ def launch_description(kind: str) -> LaunchDescription:
 
 
 def graph_actions(graph: Graph) -> list[Any]:
-    """The actions that start a graph; when its player ends, all ends."""
+    """The actions that start a graph; when its player ends, or a node that is not started anew, all ends."""
     actions: list[Any] = [
         Node(
             package="soft_estimator",
+            respawn=graph.restart,
+            respawn_delay=RESTART_AFTER_S,
+            on_exit=None if graph.restart else [Shutdown(reason=f"{spec.executable} ended")],
             executable=spec.executable,
             namespace=spec.namespace,
             parameters=[*map(str, spec.files), {name: _typed(value) for name, value in spec.parameters.items()}],
@@ -47,7 +52,9 @@ def graph_actions(graph: Graph) -> list[Any]:
                 cmd=list(command), name="player", additional_env=graph.environment, output="screen", on_exit=[end]
             )
         )
-    return actions
+    actions += [ExecuteProcess(cmd=list(command), name=command[0], output="log") for command in graph.beside]
+    note = transport_note()
+    return [LogInfo(msg=note), *actions] if note else actions
 
 
 def _typed(value: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 import rclpy
 from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.publisher import Publisher
@@ -29,6 +30,11 @@ Say = Callable[[str], None]
 _CLOCK_PERIOD_S = 0.01  # of the wall clock
 _WAIT_FOR_LISTENERS_S = 20.0  # nodes that start beside the player may compile first
 _CAMERA = (CLOUD, IMAGE)
+_WATCHED = ("cloud_node", "estimator_node")
+_LATELY_S = 5.0  # reports come once a second
+_FIRST_REPORT_S = 15.0  # a node's start, with its imports, on a busy machine
+_MOST_PREPARING_S = 300.0  # its loops may compile for minutes, the first time
+_MOST_DIGESTING_S = 120.0
 
 
 class BagClock:
@@ -51,6 +57,44 @@ class BagClock:
     def restart(self, start_ns: int) -> None:
         """Jump to a time of the recording."""
         self._bag_ns, self._since_s = start_ns, self._now_s()
+
+
+class NodeWatch:
+    """What the nodes that use a recording say of themselves on /diagnostics.
+
+    A node counts while it was heard lately. `ready` and `digested` answer for those heard so far.
+    """
+
+    def __init__(self, node: Node, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._heard: dict[str, tuple[float, dict[str, str]]] = {}
+        node.create_subscription(DiagnosticArray, "/diagnostics", self.listen, 100)
+
+    def listen(self, message: DiagnosticArray) -> None:
+        """Take in a report."""
+        for status in message.status:
+            if status.name.rsplit("/", 1)[-1] in _WATCHED:
+                self._heard[status.name] = (self._now_s(), {v.key: v.value for v in status.values})
+
+    def _lately(self) -> list[tuple[float, dict[str, str]]]:
+        return [entry for entry in self._heard.values() if self._now_s() - entry[0] < _LATELY_S]
+
+    @property
+    def estimating(self) -> bool:
+        """Whether an estimator was heard."""
+        return any("window" in values for _, values in self._lately())
+
+    @property
+    def ready(self) -> bool:
+        """Whether every estimator has its window and takes frames."""
+        windows = [values for _, values in self._lately() if "window" in values]
+        return bool(windows) and all(v["window"] != "preparing" and v.get("active") == "true" for v in windows)
+
+    def digested(self, since_s: float) -> bool:
+        """Whether nothing waits any more in any node, by reports from after a time."""
+        fresh = self._lately()
+        waits = (int(values.get(key, "0")) for _, values in fresh for key in ("clouds_waiting", "frames_waiting"))
+        return all(at_s > since_s for at_s, _ in fresh) and not any(waits)
 
 
 class Player:
@@ -127,6 +171,33 @@ def message_class_of(kind: str) -> Any:
         return None
 
 
+def _wait(node: Node, condition: Callable[[], bool], seconds: float) -> bool:
+    """Listen until a condition holds; whether it came to hold in time."""
+    end_s = time.monotonic() + seconds
+    while rclpy.ok() and time.monotonic() < end_s:
+        if condition():
+            return True
+        rclpy.spin_once(node, timeout_sec=0.05)
+    return condition()
+
+
+def _wait_until_ready(node: Node, watch: NodeWatch, say: Say) -> None:
+    """Until the estimators have their windows: frames before that would only wait, or be left out."""
+    if not _wait(node, lambda: watch.estimating, _FIRST_REPORT_S):
+        say("no estimator reports on /diagnostics; playing all the same")
+    elif not _wait(node, lambda: watch.ready, _MOST_PREPARING_S):
+        say(f"the estimator is not ready after {_MOST_PREPARING_S:.0f} s; playing all the same")
+
+
+def _wait_until_digested(node: Node, watch: NodeWatch, say: Say) -> None:
+    """Until no node has anything waiting, by two reports in a row: clouds on their way count as waiting nowhere."""
+    for _ in range(2):
+        since_s = time.monotonic()
+        if not _wait(node, lambda since_s=since_s: watch.digested(since_s), _MOST_DIGESTING_S):  # type: ignore[misc]
+            say(f"frames still wait {_MOST_DIGESTING_S:.0f} s after the end of the bag; ending all the same")
+            return
+
+
 def play_bag(
     path: Path | str,
     *,
@@ -134,15 +205,18 @@ def play_bag(
     loop: bool = False,
     say: Say = lambda text: None,
     wait_s: float = _WAIT_FOR_LISTENERS_S,
+    wait_for_nodes: bool = False,
 ) -> dict[str, int]:
     """Publish a bag; returns how many messages went out on each topic.
 
     Args:
         rate: seconds of the recording a second. loop: begin anew at the end, a jump back in time.
         say: told what a user should know. wait_s: longest wait for a first subscriber [s].
+        wait_for_nodes: begin when the estimator is ready, and end when every frame was used.
     """
     rclpy.init()
     node = rclpy.create_node("bag_player")
+    watch = NodeWatch(node) if wait_for_nodes else None
     clock = BagClock(0, rate)
     before = _pause_on_signal(clock, say)
     try:
@@ -154,11 +228,15 @@ def play_bag(
                 say(f"not published: {', '.join(player.left_out)}")
             if not player.wait_for_listeners(wait_s, rclpy.ok):
                 say(f"nobody listens to {', '.join(p.topic_name for p in player.camera)}; playing all the same")
+            if watch is not None:
+                _wait_until_ready(node, watch, say)
             player.play(clock, rclpy.ok)
             while loop and rclpy.ok():
                 player.play(clock, rclpy.ok)
             if rclpy.ok():
                 player.finish()
+            if rclpy.ok() and watch is not None:
+                _wait_until_digested(node, watch, say)
             return player.published
     except KeyboardInterrupt:
         return {} if "player" not in locals() else player.published

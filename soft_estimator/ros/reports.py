@@ -28,8 +28,12 @@ def key_values(values: dict[str, Any]) -> list[KeyValue]:
 
 
 def shown_names(parameters: tuple[Estimate, ...]) -> list[str]:
-    """Names to publish under; the stiffness of a body of one material carries no number."""
-    labels = [p.label for p in parameters]
+    """Names to publish under."""
+    return shown([p.label for p in parameters])
+
+
+def shown(labels: list[str]) -> list[str]:
+    """Labels as names to publish under; the stiffness of a body of one material carries no number."""
     alone = "youngs_modulus_pa[1]" not in labels
     return ["youngs_modulus_pa" if alone and label == "youngs_modulus_pa[0]" else label for label in labels]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import signal
@@ -18,10 +19,11 @@ from typing import Any
 import yaml
 
 from soft_estimator.ros.graph import Graph, NodeSpec
+from soft_estimator.ros.transport import transport_note
 
 EXIT_NODE_DIED = 1
 _GRACE_S = 8.0  # from Ctrl-C to a kill; a node finishes the update at hand
-_RESTART_AFTER_S = 1.0  # a node that dies at once must not fill the log
+RESTART_AFTER_S = 1.0  # a node that dies at once must not fill the log
 
 Say = Callable[[str, str], None]  # name of the process, a line
 
@@ -59,18 +61,23 @@ def run_graph(graph: Graph, say: Say, *, restart: bool = False, seconds: float |
     environment = {**os.environ, **graph.environment, "PYTHONUNBUFFERED": "1"}
     with tempfile.TemporaryDirectory(prefix="soft_estimator_") as folder:
         running: list[_Running] = []
+        beside: list[_Running] = []
         code = 0
+        note = transport_note()
+        if note and graph.nodes:
+            say("run", note)
         before = _interrupt_on_terminate()
         try:
             for spec in graph.nodes:
                 running.append(_start(spec.executable, node_command(spec, Path(folder)), True, environment, say))
             for command in graph.commands:
                 running.append(_start("player", list(command), False, environment, say))
-            code = _watch(running, environment, say, restart, seconds, graph.linger_s)
+            beside += [_start(command[0], list(command), False, environment, say) for command in graph.beside]
+            code = _watch(running, environment, say, restart or graph.restart, seconds, graph.linger_s)
         except KeyboardInterrupt:
             code = 130
         finally:
-            _end(running, say)
+            _end([*running, *beside], say)
             if before is not None:
                 signal.signal(signal.SIGTERM, before)
         return code
@@ -97,10 +104,16 @@ def _start(name: str, command: list[str], node: bool, environment: dict[str, str
         errors="replace",
         env=environment,
         start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
     threading.Thread(target=_forward, args=(name, process, say), daemon=True).start()
     say("run", f"{name} started, process {process.pid}")
     return _Running(name, command, node, process)
+
+
+def _end_with_parent() -> None:
+    """In the new process: be interrupted when the one that started it is gone, however it went."""
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
 
 
 def _forward(name: str, process: subprocess.Popen[str], say: Say) -> None:
@@ -134,7 +147,7 @@ def _watch(
                 # A mistake in its parameters would only be made again.
                 if not restart or code == 2:
                     return code if code in (0, 2) else EXIT_NODE_DIED
-                entry.restart_at_s = monotonic() + _RESTART_AFTER_S
+                entry.restart_at_s = monotonic() + RESTART_AFTER_S
             elif monotonic() >= entry.restart_at_s:
                 fresh = _start(entry.name, entry.command, entry.node, environment, say)
                 entry.process, entry.restart_at_s = fresh.process, None

@@ -36,13 +36,13 @@ def run_node(make: Callable[[], Any], arguments: list[str] | None = None) -> int
     except Exception:
         if rclpy.ok():  # what was at hand when the context ended may fail in any way
             raise
-    ended = node.close() if node is not None else True
-    if node is not None:
-        node.destroy_node()
-    rclpy.try_shutdown()
-    if not ended:
-        # A thread deep in compiled code cannot be asked to stop; nothing is left to be written.
+    if node is not None and not node.close():
+        # A thread deep in compiled code cannot be asked to stop, and a node that is destroyed under it ends in a
+        # segmentation fault. Nothing is left to be written.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    if node is not None:
+        node.destroy_node()
+    rclpy.try_shutdown()
     return code

@@ -38,6 +38,9 @@ class CloudSettings(Section):
         "points", options=("points", "depth"), doc="take PointCloud2, or a depth image with its CameraInfo"
     )
     queue_clouds: int = quantity(4, low=1, high=100, doc="newest clouds that may wait; older ones are dropped")
+    quiet_after_s: float = quantity(
+        3.0, unit="s", low=0, low_open=True, doc="time without a cloud or image after which /diagnostics warns"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,15 @@ class EstimatorSettings(Section):
     )
     sensor_m: Vector | None = vector(
         None, unit="m", doc="where the depth camera is; if left out, as object_points say, else the scene's camera"
+    )
+    quiet_after_s: float = quantity(
+        3.0, unit="s", low=0, low_open=True, doc="time without object_points after which /diagnostics warns"
+    )
+    late_after_s: float = quantity(
+        5.0, unit="s", low=0, low_open=True, doc="how far estimates may lag behind frames before /diagnostics warns"
+    )
+    publish_tf: bool = setting(
+        False, doc="publish the frames contact_plane and soft_object to /tf; needs tf2_msgs, as a ROS install has it"
     )
 
 

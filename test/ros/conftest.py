@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def domain() -> Iterator[int]:
     """A domain id that no other test on this machine uses."""
     pytest.importorskip("rclpy")
-    from soft_estimator.ros.graph import transport_environment
+    from soft_estimator.ros.transport import transport_environment
 
     os.environ.update(transport_environment())
     try:

@@ -101,8 +101,8 @@ def test_noise_is_drawn_anew_for_each_frame() -> None:
     from soft_estimator.config_estimation import NoiseConfig
     from soft_estimator.ros.camera_node import AxialNoise
 
-    scene: Any = SimpleNamespace(config=SimpleNamespace(observe=SimpleNamespace(noise=NoiseConfig(), seed=0)))
-    noise = AxialNoise(scene, (48, 64))
+    config: Any = SimpleNamespace(observe=SimpleNamespace(noise=NoiseConfig(), seed=0))
+    noise = AxialNoise(config, (48, 64))
     exact = np.zeros((48, 64, 3), dtype=np.float32)
     exact[..., 0], exact[..., 2] = 0.1, 0.8
     first, second = noise.on(exact), noise.on(exact)

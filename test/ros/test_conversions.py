@@ -15,7 +15,7 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2, PointField
 from std_msgs.msg import Header
 
 from soft_estimator.camera.pinhole import PinholeCamera
-from soft_estimator.recordings.messages import seconds_of
+from soft_estimator.recordings.messages import points_of, seconds_of
 from soft_estimator.ros import conversions, drawings
 
 DTYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
@@ -206,3 +206,27 @@ def test_a_mesh_marker_holds_the_corners_of_every_face() -> None:
     np.testing.assert_allclose(tones, colours[faces.ravel()], atol=1e-7)  # float32
     shape = drawings.mesh_message(vertices, faces)
     assert [list(t.vertex_indices) for t in shape.triangles] == faces.tolist()
+
+
+def test_clouds_are_read_as_a_ros_install_reads_them() -> None:
+    """sensor_msgs_py, point for point: padded points and rows, either byte order, NaN, further fields."""
+    theirs = pytest.importorskip("sensor_msgs_py.point_cloud2")
+    rng = np.random.default_rng(0)
+    for big, pad in ((False, 0), (False, 8), (True, 4)):
+        order = ">" if big else "<"
+        names = ["x", "y", "z", "rgb"]
+        kind = np.dtype({"names": names, "formats": [f"{order}f4"] * 4, "offsets": [0, 4, 8, 16], "itemsize": 20 + pad})
+        points = np.zeros((3, 5), kind)
+        for name in names:
+            points[name] = rng.normal(size=(3, 5))
+        points["x"][1, 2] = np.nan
+        fields = [
+            PointField(name=n, offset=o, datatype=PointField.FLOAT32, count=1) for n, o in zip(names, (0, 4, 8, 16))
+        ]
+        message = PointCloud2(
+            height=3, width=5, fields=fields, is_bigendian=big, point_step=20 + pad, row_step=5 * (20 + pad),
+            data=conversions.byte_array(points.view(np.uint8)),
+        )  # fmt: skip
+        ours = points_of(message).reshape(-1, 3).copy()  # theirs may swap the message's bytes in place
+        wanted = theirs.read_points(message, field_names=["x", "y", "z"], skip_nans=False)
+        np.testing.assert_array_equal(ours, np.stack([wanted[n].ravel() for n in "xyz"], axis=1))

@@ -163,6 +163,51 @@ def test_the_life_cycle_can_be_driven_from_outside(peer: Any, processes: Any, sc
     assert answer.success and state() == State.PRIMARY_STATE_ACTIVE
 
 
+def test_a_transition_that_is_not_open_is_refused_and_the_node_lives(
+    peer: Any, processes: Any, scene_file: Path
+) -> None:
+    """rclpy 7.1 raises out of spin there. A manager that configures a node which has started itself is content."""
+    process, _, _ = start(peer, processes, scene_file)
+
+    def change(number: int, label: str = "") -> bool:
+        request = ChangeState.Request(transition=Transition(id=number, label=label))
+        return bool(peer.call(ChangeState, f"/{NODE}/change_state", request).success)
+
+    assert change(Transition.TRANSITION_CONFIGURE) and change(0, "activate")  # it is active already
+    assert not change(Transition.TRANSITION_CLEANUP)  # not from active
+    assert not change(0, "fly") and not change(200)
+    assert "is not possible while the node is active" in processes.output(process)
+    assert change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
+    for name in ("start", "stop", "reset", "save", "export"):
+        answer = peer.call(Trigger, f"/{NODE}/{name}", Trigger.Request())
+        assert not answer.success and answer.message == "the node was shut down; start its process anew"
+    assert process.poll() is None
+
+
+def test_diagnostics_go_on_when_the_clock_stands_still(peer: Any, processes: Any, scene_file: Path) -> None:
+    """With use_sim_time and nobody who publishes /clock; and frames that stay out are told of after quiet_after_s.
+
+    Single numbers have their topic before there is one.
+    """
+    _, _, falling = start(peer, processes, scene_file, use_sim_time=True, quiet_after_s=1.0)
+    peer.until(
+        lambda: (
+            (status := peer.diagnosis(NODE)) is not None
+            and {v.key: v.value for v in status.values}["window"] != "preparing"
+        ),
+        120,
+        "the window is there",
+    )
+    names = {name for name, _ in peer.node.get_topic_names_and_types()}
+    assert {"/estimate/youngs_modulus_pa", "/estimate/plane_offset_m"} <= names
+    falling.fall(100.0, frames=1)
+    peer.until(says(peer, "no object_points for"), 30, "a warning that nothing comes")
+    assert peer.diagnosis(NODE).level == WARN
+    first = len(peer.heard["/diagnostics"])
+    peer.spin(2.5)
+    assert len(peer.heard["/diagnostics"]) >= first + 2
+
+
 def test_a_node_that_is_cleaned_up_while_it_builds_has_no_window(peer: Any, processes: Any, scene_file: Path) -> None:
     """The build takes longer than cleanup waits (some 4,000 cells are warmed up); what it makes then is left."""
     scene_file.write_text(SCENE.replace("spacing_m: 0.025", "spacing_m: 0.005"))

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 import yaml
 
 from soft_estimator.camera.scene_cameras import cameras_of
-from soft_estimator.ros.graph import Graph, GraphOptions, NodeSpec, build_graph, config_file, options_from_text
+from soft_estimator.ros import transport
+from soft_estimator.ros.graph import Graph, GraphOptions, NodeSpec, build_graph, options_from_text
 from soft_estimator.ros.run import EXIT_NODE_DIED, node_command, run_graph
 from soft_estimator.scene.files import read_scene
 from soft_estimator.schema import ConfigError
@@ -69,10 +71,16 @@ def test_a_replay_plays_its_bag_with_the_bags_clock(tmp_path: Path) -> None:
     assert other.commands[0][:3] == ("ros2", "bag", "play")
 
 
-def test_a_replay_without_tf2_takes_the_camera_from_the_bag(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tf2", [False, True])
+def test_a_replay_takes_topic_and_without_tf2_place_of_the_camera_from_the_bag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tf2: bool
+) -> None:
     pytest.importorskip("rosbags")
-    if importlib.util.find_spec("tf2_ros") is not None:
-        pytest.skip("tf2 places the camera here")
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, found=importlib.util.find_spec: (object() if tf2 else None) if name == "tf2_ros" else found(name),
+    )
     from soft_estimator.recordings.bag_writing import BagWriter
 
     camera = cameras_of(read_scene("demo_drop")[0].observe)[0]
@@ -81,6 +89,9 @@ def test_a_replay_without_tf2_takes_the_camera_from_the_bag(tmp_path: Path) -> N
         bag.cloud("/eye/points", 10**9, "eye", np.ones((2, 3, 3)))
     cloud = node(build_graph("replay", GraphOptions(bag=str(tmp_path / "bag"))), "cloud_node")
     assert cloud.remappings == (("camera/points", "/eye/points"),)
+    if tf2:
+        assert "sensor_pose" not in cloud.parameters
+        return
     assert cloud.parameters["sensor_frame"] == "eye"
     np.testing.assert_allclose(cloud.parameters["sensor_pose"][:3], camera.position_m)
 
@@ -105,15 +116,75 @@ def test_a_missing_file_is_named(kind: str, options: dict[str, str]) -> None:
         build_graph(kind, GraphOptions(**options))
 
 
-def test_clouds_get_shared_memory_unless_the_user_has_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE"):
+def sizes_in(file: str) -> list[int]:
+    found = re.findall(r"<(?:segment_size|maxMessageSize)>(\d+)<", Path(file).read_text())
+    return [int(n) // 2**20 for n in found]
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "sizes", "note"),
+    [
+        (8000, [64, 16], ""),
+        (64, [10, 10], "has 64 MiB free: each node takes 10 MiB instead of 64; give it 384 MiB"),
+        (20, None, "has 20 MiB free, too little for clouds: they travel by UDP, which loses some; give it 384 MiB"),
+        (None, None, "is missing, too little for clouds"),
+    ],
+)
+def test_each_node_takes_of_the_shared_memory_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_mib: int | None, sizes: list[int] | None, note: str
+) -> None:
+    """Docker's /dev/shm has 64 MB: six segments of 64 MiB do not fit, and Fast DDS loses clouds without a word."""
+    for name in transport.PROFILES:
         monkeypatch.delenv(name, raising=False)
-    text = config_file("fastdds_shm.xml").read_text()
-    sizes = [int(n) for n in re.findall(r"<(?:segment_size|maxMessageSize)>(\d+)<", text)]
-    assert sizes == [64 * 2**20, 16 * 2**20]
-    assert set(build_graph("demo", GraphOptions()).environment.values()) == {str(config_file("fastdds_shm.xml"))}
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(transport, "free_bytes", lambda folder: None if free_mib is None else free_mib * 2**20)
+    made = transport.transport_environment()
+    assert (sizes is None and made == {}) or {tuple(sizes_in(f)) for f in made.values()} == {tuple(sizes or ())}
+    assert note in transport.transport_note() and bool(note) == bool(transport.transport_note())
+
+
+def test_a_profile_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTRTPS_DEFAULT_PROFILES_FILE", "/mine.xml")
     assert build_graph("demo", GraphOptions()).environment["FASTRTPS_DEFAULT_PROFILES_FILE"] == "/mine.xml"
+    assert transport.transport_note() == ""
+
+
+def test_two_demos_have_frames_of_their_own() -> None:
+    """tf knows no namespaces: the camera's frame carries that of the graph."""
+    graph = build_graph("demo", GraphOptions(namespace="/left/"))
+    frame = node(graph, "camera_node").parameters["camera_frame"]
+    assert frame == "left/camera_depth_optical_frame" == node(graph, "cloud_node").parameters["sensor_frame"]
+
+
+def test_a_wrong_scene_is_told_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("name: x\nbody: {shape: {sphere: {radius_m: 0.1}}}\n")
+    with pytest.raises(ConfigError, match="missing key 'material'"):
+        build_graph("live", GraphOptions(scene=str(tmp_path / "wrong.yaml")))
+    with pytest.raises(ConfigError, match="rviz2 is not installed"):
+        build_graph("live", GraphOptions(rviz=True, config=""))
+
+
+def test_a_graph_whose_runner_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    """SIGKILL gives the runner no time to end anything: the kernel interrupts its children."""
+    mark = tmp_path / "pid"
+    waits = f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    program = (
+        "import sys; from soft_estimator.ros.graph import Graph; from soft_estimator.ros.run import run_graph; "
+        f"run_graph(Graph((), ((sys.executable, '-c', {waits!r}),)), lambda *a: None)"
+    )
+    runner = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    end = time.monotonic() + 30
+    while not (mark.exists() and mark.read_text()) and time.monotonic() < end:
+        time.sleep(0.05)
+    child = int(mark.read_text())
+    runner.kill()
+    runner.wait(10)
+    while Path(f"/proc/{child}/stat").exists() and time.monotonic() < end:
+        if Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            break  # ended; whoever took it over has not yet looked
+        time.sleep(0.05)
+    else:
+        assert not Path(f"/proc/{child}/stat").exists()
 
 
 def test_parameters_travel_in_a_file_with_their_types(tmp_path: Path) -> None:

@@ -68,12 +68,12 @@ def test_the_state_comes_back_exactly(regions: int) -> None:
 
 
 def test_what_terms_remember_travels_with_the_state() -> None:
-    remembered = np.arange(48.0).reshape(2, 24)
-    message = reports.state_message(Time(sec=7), replace(estimate(), memory={"relaxation": remembered}))
+    remembered, sent = np.arange(48.0).reshape(2, 24), estimate()
+    message = reports.state_message(Time(sec=7), replace(sent, memory={"relaxation": remembered}))
     found = reports.memory_of(message)
     assert list(found) == ["relaxation"]
     np.testing.assert_array_equal(found["relaxation"], remembered.ravel())
-    np.testing.assert_array_equal(reports.state_of(message)[2][0], estimate().u_m)
+    np.testing.assert_array_equal(reports.state_of(message)[2][0], sent.u_m)
     assert reports.memory_of(reports.state_message(Time(), estimate())) == {}
 
 
