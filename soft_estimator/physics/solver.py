@@ -9,12 +9,14 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
 from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.config import SolverConfig
 
 _NAMES = {0: "converged", 1: "reached the iteration limit", 2: "broke down", 3: "stalled"}
 # A stalled single-precision solve is as good as its precision allows below this residual.
 STALL_ACCEPTED = 1e-4
 # From this tolerance on, several right-hand sides are tried in single precision, for at most so many iterations.
 SINGLE_FROM, SINGLE_ITERATIONS = 3e-4, 60
+_DEFAULT = SolverConfig()
 
 
 class SolverError(RuntimeError):
@@ -29,8 +31,8 @@ class SolverSettings:
     round_tolerance: they end when Δu changes by less than this part of its largest entry.
     """
 
-    relative_tolerance: float = 1e-6
-    max_iterations: int = 2000
+    relative_tolerance: float = _DEFAULT.relative_tolerance
+    max_iterations: int = _DEFAULT.max_iterations
     rounds: int = 1
     round_tolerance: float = 1e-8
 
