@@ -94,12 +94,16 @@ def _report(summary: dict[str, Any], out: Path) -> str:
     stages = ", ".join(f"{name} {ms:.1f}" for name, ms in summary["stage_mean_ms"].items())
     shown = [name for name in summary["files"] if not name.startswith("meshes/")]
     meshes = len(summary["files"]) - len(shown)
+    rounds = ""
+    if "newton_rounds_mean" in summary:
+        rounds = f"{summary['newton_rounds_mean']:.1f} Newton rounds (at most {summary['newton_rounds_max']}) and "
     lines = [
         bold(summary["scene"], sys.stdout),
         f"  body      {summary['nodes']} nodes, {summary['cells']} cells of {1e3 * summary['spacing_m']:.3g} mm, "
         f"{1e6 * summary['volume_m3']:.4g} cm³, {summary['mass_kg']:.4g} kg",
-        f"  steps     {summary['steps']} of {1e3 * summary['step_s']:.3g} ms, {summary['cg_iterations_mean']:.1f} "
-        f"CG iterations each (at most {summary['cg_iterations_max']}), backend {summary['backend']}",
+        f"  steps     {summary['steps']} of {1e3 * summary['step_s']:.3g} ms, {rounds}"
+        f"{summary['cg_iterations_mean']:.1f} CG iterations each (at most {summary['cg_iterations_max']}), "
+        f"backend {summary['backend']}",
         f"  time      {summary['step_mean_ms']:.1f} ms a step ({stages}), {summary['wall_s']:.1f} s in all",
         f"  energy    {series['total_j'][0]:.4g} J at the start, {series['total_j'][-1]:.4g} J at the end",
         f"  written   {', '.join(shown)}{f' and {meshes} meshes' if meshes else ''} in {out}",

@@ -237,10 +237,23 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "cg_iterations_max": max(iterations),
         "direct_solves": sum(report.solve.rescued for report in result.reports),
         "fallback_steps": sum(report.fell_back for report in result.reports),
+        **_newton_rounds(result),
         **_timing(result),
         "series": _series(result),
         "cg_iterations": iterations,
         "cg_relative_residual": [report.solve.relative_residual for report in result.reports],
+    }
+
+
+def _newton_rounds(result: SimulationResult) -> dict[str, Any]:
+    """How many rounds the steps took, and how many did not converge, where steps take rounds."""
+    if result.scene.model.solver.rounds == 1:
+        return {}
+    rounds = [report.rounds for report in result.reports]
+    return {
+        "newton_rounds_mean": float(np.mean(rounds)),
+        "newton_rounds_max": max(rounds),
+        "steps_not_converged": sum(not report.converged for report in result.reports),
     }
 
 
