@@ -28,6 +28,12 @@ _LENGTHS = {
     "Pa": 2, "kg": 3, "N/m": 3, "N": 4,
 }  # fmt: skip
 
+# Of a registered parameter, what moves the estimates of a window by more than a per cent or so of themselves.
+WINDOW_SOURCES = (
+    "poissons_ratio", "density_kg_m3", "plane_normal", "plane_offset_m", "contact_sharpness_per_m"
+)  # fmt: skip
+_SIZE = ("shape_scale", "the size of the shape", "measure a length of the body")
+
 
 @dataclass(frozen=True, eq=False)
 class SeenFrame:
@@ -74,6 +80,7 @@ class Source:
         name: its key under estimate.known_to. title, remedy: for people: "the density", "weigh it".
         directions: change of the parameters with a standard deviation of each of its k components.
         seen: what a frame shows of it besides, (n, k). each_frame: its error is another one in every frame.
+        offset_m: by how much it moves the surface outwards besides, where it has one component.
     """
 
     name: str
@@ -82,20 +89,35 @@ class Source:
     directions: tuple[ParameterGradient, ...]
     seen: Callable[[SeenFrame], np.ndarray] | None = None
     each_frame: bool = False
+    offset_m: float = 0.0
 
 
-def sources_of(
-    model: Model, estimated: Variables, parameters: Parameters, known: KnownToConfig, *, seen: bool = True
-) -> list[Source]:
-    """Everything that is not estimated and not exact.
+def sources_of(model: Model, estimated: Variables, parameters: Parameters, known: KnownToConfig) -> list[Source]:
+    """Everything that is not estimated and not exact; parameters: where the columns are to be worked out."""
+    made = (_parameter_source(model, estimated, parameters, known, name) for name in parameters)
+    return [*(source for source in made if source is not None), *_seen_sources(model, parameters, known)]
 
-    Args:
-        parameters: where the columns are to be worked out. seen: whether to include errors of shape, camera and clock,
-            which a window's own variables take up otherwise.
+
+def fixed_directions(sources: Sequence[Source]) -> list[ParameterGradient]:
+    """Directions of all sources, one after another."""
+    return [direction for source in sources for direction in source.directions]
+
+
+def window_sources(model: Model, estimated: Variables, parameters: Parameters, known: KnownToConfig) -> list[Source]:
+    """What a sliding window carries along: each column costs it time with every step.
+
+    Pose, motion and surface offset are variables of the window itself; they take up errors of camera and clock. The
+    larger surface of a larger body is taken for an offset by as much as a ball of its volume would grow.
     """
-    out = [_parameter_source(model, estimated, parameters, known, name) for name in parameters]
-    out += _seen_sources(model, parameters, known) if seen else []
-    return [source for source in out if source is not None]
+    made = [
+        _parameter_source(model, estimated, parameters, known, name) for name in WINDOW_SOURCES if name in parameters
+    ]
+    out = [source for source in made if source is not None]
+    if known.shape_scale > 0:
+        radius_m = (3 * model.body.volume_m3 / (4 * np.pi)) ** (1 / 3)
+        larger = _times(larger_body(model, parameters), known.shape_scale)
+        out.append(Source(*_SIZE, (larger,), offset_m=known.shape_scale * radius_m))
+    return out
 
 
 def _parameter_source(
@@ -145,7 +167,7 @@ def _seen_sources(model: Model, parameters: Parameters, known: KnownToConfig) ->
             "shape_offset_m", "the offset of the shape", "scan it again", still(1),
             lambda f: known.shape_offset_m * f.by_offset[:, None])),
         (scale, Source(
-            "shape_scale", "the size of the shape", "measure a length of the body", (larger,),
+            *_SIZE, (larger,),
             lambda f: f.moved(scale * (f.position_m - model.body.centroid_m)[:, :, None]))),
         (known.camera_position_m, Source(
             "camera_position_m", "the position of the camera", "calibrate it", still(3),

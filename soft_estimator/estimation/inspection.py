@@ -5,8 +5,8 @@ What comes of it widens the intervals (`fitting.consider`) and tells whether the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -14,6 +14,7 @@ from scipy.spatial import cKDTree
 from soft_estimator.estimation.fixed_numbers import SeenFrame, Source
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.interface import FrameChanges, FrameState
+from soft_estimator.estimation.residuals.local_noise import LEAST_POINTS, neighbours_of
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.trajectory import initial_moment, trajectory_from
 from soft_estimator.physics.body import Body
@@ -21,6 +22,8 @@ from soft_estimator.physics.frame_times import share_of_way
 
 # A patch should hold some fifteen points of a frame: enough for a mean that is four times surer than a point.
 _POINTS_A_PATCH, _LEAST_PATCHES, _MOST_PATCHES = 15, 4, 24
+
+Places = tuple[np.ndarray, np.ndarray, np.ndarray]  # patch, stated noise, neighbour; see `Inspection`
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +33,15 @@ class Inspection:
     Attributes:
         columns: of each source, (n, k), for one standard deviation of each of its components.
         patch: part of the body's surface that each point lies on, (n,); -1 for what is no point of a cloud.
-        std_m: stated noise of each point [m], (n,); NaN for what is none. points_m: (n, 3), NaN likewise.
+        std_m: stated noise of each point [m], (n,); NaN for what is none.
+        neighbour: nearest point of its frame, as an index of these arrays, (n,).
     """
 
     sources: tuple[Source, ...]
     columns: tuple[np.ndarray, ...]
     patch: np.ndarray
     std_m: np.ndarray
-    points_m: np.ndarray
+    neighbour: np.ndarray
 
 
 def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> Inspection:
@@ -47,9 +51,10 @@ def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> I
     start = initial_moment(model, parameters, directions or problem.variables.directions(theta), backend)
     path = trajectory_from(model, parameters, directions or None, start, backend, problem.kinds)
     problem.simulations += 1
-    patches = SurfacePatches(model.body, problem.frames)
+    clouds = [len(f.points_m) for f in problem.frames if isinstance(f, ObservedFrame)]
+    patches = SurfacePatches(model.body, int(np.median(clouds)) if clouds else 0)
     rows: list[np.ndarray] = []
-    places: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    places: list[Places] = []
     for frame in problem.frames:
         path.go_to(frame.time_s)
         a, b = path.before, path.after
@@ -67,8 +72,7 @@ def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> I
     parts: tuple[np.ndarray, ...] = ()
     if sources:
         parts = tuple(np.split(joined, np.cumsum([len(source.directions) for source in sources])[:-1], axis=1))
-    patch, std, points = (np.concatenate([place[k] for place in places]) for k in range(3))
-    return Inspection(tuple(sources), parts, patch, std, points)
+    return Inspection(tuple(sources), parts, *joined_places(places))
 
 
 def frame_columns(sources: list[Source], changes: np.ndarray | None, look: SeenFrame) -> np.ndarray:
@@ -86,21 +90,31 @@ def frame_columns(sources: list[Source], changes: np.ndarray | None, look: SeenF
 
 
 class SurfacePatches:
-    """Parts of a body's surface, the same at all times, of about as many points as make a mean."""
+    """Parts of a body's surface, the same at all times, of about as many points as make a mean.
 
-    def __init__(self, body: Body, frames: list[Any]) -> None:
-        clouds = [len(f.points_m) for f in frames if isinstance(f, ObservedFrame)]
+    Args:
+        points: of a usual frame.
+    """
+
+    def __init__(self, body: Body, points: int) -> None:
         # A camera sees half of the patches at a time.
-        wanted = 2 * int(np.median(clouds)) // _POINTS_A_PATCH if clouds else 0
-        self.body = body
-        self.of_vertex = _spread_out(body.surface_positions_m(), int(np.clip(wanted, _LEAST_PATCHES, _MOST_PATCHES)))
+        wanted = int(np.clip(2 * points // _POINTS_A_PATCH, _LEAST_PATCHES, _MOST_PATCHES))
+        self.body, self.of_vertex = body, _spread_out(body.surface_positions_m(), wanted)
 
-    def of(self, frame: object, u: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Patch (n,), stated noise [m] (n,) and place [m] (n, 3) of a frame's residuals."""
+    def of(self, frame: object, u: np.ndarray, count: int) -> Places:
+        """Patch (n,), stated noise [m] (n,) and nearest neighbour (n,) of a frame's residuals."""
         if not isinstance(frame, ObservedFrame) or len(frame.points_m) != count:
-            return np.full(count, -1), np.full(count, np.nan), np.full((count, 3), np.nan)
+            return np.full(count, -1), np.full(count, np.nan), np.arange(count)
         near = cKDTree(self.body.surface_positions_m(u)).query(frame.points_m)[1]
-        return self.of_vertex[near], frame.std_m, frame.points_m
+        neighbour = neighbours_of(frame.points_m) if count >= LEAST_POINTS else np.arange(count)
+        return self.of_vertex[near], frame.std_m, neighbour
+
+
+def joined_places(places: Sequence[Places]) -> Places:
+    """Those of several frames, one after another."""
+    before = np.cumsum([0, *(len(place[0]) for place in places[:-1])])
+    patch, std = (np.concatenate([place[k] for place in places]) for k in range(2))
+    return patch, std, np.concatenate([place[2] + first for place, first in zip(places, before)])
 
 
 def _spread_out(vertices_m: np.ndarray, count: int) -> np.ndarray:

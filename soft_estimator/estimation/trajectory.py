@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,14 +41,20 @@ class Moment:
         return self.changes
 
     def moved(self, by: np.ndarray) -> Moment:
-        """The moment with the variables moved by `by` (P,), to first order."""
-        s, step = self.state, self.known_changes.mixed(by[:, None])[0]
+        """The moment with the variables moved by `by` (P,), to first order; columns after those stay."""
+        changes = self.known_changes
+        weights = np.zeros((len(changes), 1))
+        weights[: len(by), 0] = by
+        s, step = self.state, changes.mixed(weights)[0]
         memory = {name: part + step.memory[name] if name in step.memory else part for name, part in s.memory.items()}
         return Moment(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a, memory=memory), self.changes)
 
     def in_terms_of(self, mixing: np.ndarray) -> Moment:
-        """The changes with other variables, of which the old ones are mixing (P, P) @ new ones."""
-        return Moment(self.state, self.known_changes.mixed(mixing))
+        """The changes with other variables, of which the old ones are mixing (P, P) @ new ones; columns after those
+        stay as they are."""
+        whole = np.eye(len(self.known_changes))
+        whole[: len(mixing), : len(mixing)] = mixing
+        return Moment(self.state, self.known_changes.mixed(whole))
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +65,7 @@ class PredictedFrame:
         residual: as its kind gives it, (n,). jacobian: its change with each variable, (n, P).
         before: the moment at or before the frame. after: the one at or after it.
         share: how far from one to the other the frame lies.
+        fixed: its change with each number that is held fixed and may be wrong, (n, K), for a standard deviation of it.
     """
 
     frame: Any
@@ -67,6 +74,7 @@ class PredictedFrame:
     before: Moment
     after: Moment
     share: float
+    fixed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     def in_terms_of(self, mixing: np.ndarray) -> PredictedFrame:
         """The same for other variables; see `Moment.in_terms_of`."""
@@ -82,6 +90,7 @@ class PredictedFrame:
         return replace(
             motion,
             jacobian=self.jacobian,
+            fixed=self.fixed,
             before=Moment(motion.before.state, self.before.changes),
             after=Moment(motion.after.state, self.after.changes),
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
@@ -231,6 +232,8 @@ def _metrics(
         "duration_s": (max(run.stamps) - start_s) if run.stamps else 0.0,
         "estimates": len(run.rows),
         "status": "none" if run.last is None else run.last.status,
+        **(FitVerdict() if run.last is None else run.last.verdict).as_plain(),
+        "settled": run.last is not None and run.last.settled,
         "frames": frames,
         "parameters": [track.summary(start_s) for track in run.tracks.tracks.values()],
         "posterior": None if run.last is None or run.last.posterior is None else run.last.posterior.as_plain(),

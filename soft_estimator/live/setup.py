@@ -52,6 +52,7 @@ def build_window(
         sensor_m=sensor_m,
         locate=locator(scene, sensor_m, register_settings) if config.start == "register" else None,
         loss=RobustLoss(estimate.loss.kind, estimate.loss.threshold),
+        known=estimate.known_to,
     )
 
 

@@ -153,6 +153,8 @@ class LiveHistory:
 
     def _warnings(self, refusals: Refusals) -> list[str]:
         lines = [line[:1].upper() + line[1:] + "." for line in self.scene.warnings]
+        if self.last is not None and not self.last.verdict.fits:
+            lines.insert(0, f"The model does not fit: {self.last.verdict.reason}. Do not use these values.")
         if not self.estimates:
             why = [f"{r.count} frames: {r.example}." for r in refusals.most_first()]
             return ["There was no estimate: no frame could be used.", *why, *lines]

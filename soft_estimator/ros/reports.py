@@ -16,6 +16,7 @@ from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.pictures.wording import stated
 
 _MEMORY = "memory/"  # before the names of what terms remember, in the blocks of a state
 
@@ -48,22 +49,27 @@ def estimate_message(header: Header, estimate: LiveEstimate, scene: str) -> Diag
     statuses = [_window_status(estimate, scene)]
     for name, p in zip(shown_names(estimate.parameters), estimate.parameters):
         level = STALE if estimate.status == "lost" else OK if p.observable else WARN
-        text = f"{p.value:.6g} ± {p.std:.2g} {p.unit}".strip()
+        text = stated(p.value, p.std, p.low, p.high, p.unit)
         if estimate.status == "lost":
             text = f"object lost; held: {text}"
         elif not p.observable:
             text = f"not observable: {p.reason}"
         row = {"value": p.value, "std": p.std, "low": p.low, "high": p.high, "unit": p.unit}
-        values = key_values({**row, "observable": str(p.observable).lower(), "reason": p.reason})
+        values = key_values({**row, "observable": str(p.observable).lower(), "reason": p.reason, "mostly": p.mostly})
         statuses.append(DiagnosticStatus(level=level, name=name, message=text, hardware_id=scene, values=values))
     return DiagnosticArray(header=header, status=statuses)
 
 
 def _window_status(estimate: LiveEstimate, scene: str) -> DiagnosticStatus:
-    level = {"tracking": OK, "lost": STALE}.get(estimate.status, WARN)
+    level = {"tracking": OK if estimate.verdict.fits and estimate.settled else WARN, "lost": STALE}.get(
+        estimate.status, WARN
+    )
     values = key_values(
         {
             "status": estimate.status,
+            "fits": str(estimate.verdict.fits).lower(),
+            "misfit_reason": estimate.verdict.reason,
+            "settled": str(estimate.settled).lower(),
             "frames_in_window": estimate.frames_in_window,
             "noise_scale": estimate.noise_scale,
             "cost": estimate.cost,
@@ -158,13 +164,16 @@ def estimate_json(estimate: LiveEstimate, scene: str, counters: dict[str, int]) 
 
     rows = [
         {"name": name, "unit": p.unit, "value": plain(p.value), "std": plain(p.std), "low": plain(p.low),
-         "high": plain(p.high), "observable": p.observable, "reason": p.reason}
+         "high": plain(p.high), "observable": p.observable, "reason": p.reason, "mostly": p.mostly}
         for name, p in zip(shown_names(estimate.parameters), estimate.parameters)
     ]  # fmt: skip
     whole = {
         "scene": scene,
         "stamp_s": estimate.stamp_s,
         "status": estimate.status,
+        "fits": estimate.verdict.fits,
+        "misfit_reason": estimate.verdict.reason,
+        "settled": estimate.settled,
         "parameters": rows,
         "noise_scale": plain(estimate.noise_scale),
         "rms_residual_m": plain(estimate.rms_residual_m),

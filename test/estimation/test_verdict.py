@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, Limits, judge
+from soft_estimator.estimation.residuals.local_noise import neighbours_of
 
 FRAMES, POINTS, STD = 8, 300, 1e-3
 ALLOWANCE = 3e-4
@@ -24,11 +25,12 @@ def evidence(
     stray = rng.uniform(size=len(off)) < scattered
     off = np.where(stray, rng.uniform(-0.05, 0.05, len(off)), off)
     patch = (place[:, 0] // 0.025).astype(int) * 3 + (place[:, 1] // 0.0334).astype(int)
-    points = np.column_stack([place, off])
+    start = POINTS * frame
+    neighbour = np.concatenate([neighbours_of(np.column_stack([place, off])[frame == k]) for k in range(FRAMES)])
     one = np.ones((len(off), 1)) / stated_m
     growing = one * frame[:, None]
     return Evidence(
-        off / stated_m, np.full(len(off), stated_m), frame, patch, points, 0.05 * np.arange(1, FRAMES + 1),
+        off / stated_m, np.full(len(off), stated_m), frame, patch, start + neighbour, 0.05 * np.arange(1, FRAMES + 1),
         np.zeros((len(off), 1)), {"pose": one, "start": growing}, ALLOWANCE,
     )  # fmt: skip
 

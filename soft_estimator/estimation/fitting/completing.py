@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.fitting.allowance import allowance_m
 from soft_estimator.estimation.fitting.consider import Effect, effects, model_effect
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe, spread_widening, widening
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
 from soft_estimator.estimation.fixed_numbers import sources_of
 from soft_estimator.estimation.inspection import Inspection, inspect_fit
 from soft_estimator.estimation.problem import Evaluation, Problem
-from soft_estimator.physics.body import Body
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, is_isotropic
 
 # What each source, were it wrong, would show as.
 CAUSES = {
@@ -23,8 +23,6 @@ CAUSES = {
     "plane_offset_m": "contact", "time_offset_s": "clock", "time_rate": "clock", "shape_offset_m": "size",
     "shape_scale": "size",
 }  # fmt: skip
-# Part of a cell by which residuals of a good fit may be off in patches: the field between nodes is not the surface.
-_GRID_SHARE = 0.03
 
 
 def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
@@ -61,6 +59,8 @@ def _with(
 def evidence_of(problem: Problem, at: Evaluation, inspection: Inspection) -> Evidence:
     """What the verdict is made from: the clouds' residuals."""
     clouds = inspection.patch >= 0
+    scattered = [f.std_m for f in problem.frames if isinstance(f, ObservedFrame) and is_isotropic(f)]
+    isotropic = float(np.median(np.concatenate(scattered))) if scattered else 0.0
     suspects: dict[str, list[np.ndarray]] = {}
     for source, columns in zip(inspection.sources, inspection.columns):
         if source.name in CAUSES:
@@ -70,15 +70,9 @@ def evidence_of(problem: Problem, at: Evaluation, inspection: Inspection) -> Evi
         std_m=inspection.std_m[clouds],
         frame=at.frame[clouds],
         patch=inspection.patch[clouds],
-        points_m=inspection.points_m[clouds],
+        neighbour=np.cumsum(clouds)[inspection.neighbour[clouds]] - 1,  # among the clouds' points alone
         time_s=np.array([frame.time_s for frame in problem.frames]),
         jacobian=at.known_jacobian[clouds],
         suspects={cause: np.concatenate(columns, axis=1) for cause, columns in suspects.items()},
-        allowance_m=allowance_m(problem.known or KnownToConfig(), problem.model.body),
+        allowance_m=allowance_m(problem.known or KnownToConfig(), problem.model.body, isotropic),
     )
-
-
-def allowance_m(known: KnownToConfig, body: Body) -> float:
-    """How far patches may be off without a complaint [m]: what the shape is known to, and the grid's own error."""
-    radius = 0.5 * float(np.ptp(body.surface_positions_m(), axis=0).max())
-    return math.hypot(known.shape_offset_m, 0.5 * known.shape_scale * radius, _GRID_SHARE * body.grid.spacing_m)

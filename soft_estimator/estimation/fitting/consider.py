@@ -17,7 +17,7 @@ from soft_estimator.estimation.variables import Variables
 
 # What contributes less than this part of a variance does not dominate it.
 DOMINATES = 0.5
-MODEL = "model"
+MODEL = ("model", "the model itself", "use a finer grid")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ def effects(
 def model_effect(variables: Variables, relative: float) -> Effect:
     """Errors of grid and law themselves: a part of every stiffness, damping and density that is estimated."""
     scaled = [relative if v.transform in ("log", "logit") else 0.0 for v in variables.variables]
-    return Effect(MODEL, "the model itself", "use a finer grid", np.diag(scaled))
+    return Effect(*MODEL, np.diag(scaled))
 
 
 def mostly(effects: Sequence[Effect], variance: np.ndarray) -> list[str]:

@@ -64,7 +64,8 @@ class Evidence:
 
     Attributes:
         residual: in stated deviations, (n,). std_m: those [m], (n,). frame, patch: which each belongs to, (n,).
-        points_m: (n, 3). time_s: of the frames, (F,). jacobian: by the variables, (n, P).
+        neighbour: the nearest point of the same frame, as an index of these arrays, (n,). time_s: of the frames, (F,).
+        jacobian: by the variables, (n, P).
         suspects: columns (n, k) of what may be wrong, by the cause they stand for.
         allowance_m: by how much a patch may be off without a complaint.
     """
@@ -73,7 +74,7 @@ class Evidence:
     std_m: np.ndarray
     frame: np.ndarray
     patch: np.ndarray
-    points_m: np.ndarray
+    neighbour: np.ndarray
     time_s: np.ndarray
     jacobian: np.ndarray
     suspects: dict[str, np.ndarray]
@@ -108,7 +109,8 @@ def patch_table(e: Evidence) -> PatchTable:
         of_frame = np.flatnonzero(e.frame == k)
         if len(of_frame) < LEAST_POINTS:
             continue
-        noise = neighbours_variance(without_outliers(off[of_frame]), e.points_m[of_frame])
+        usual = without_outliers(off[of_frame])
+        noise = neighbours_variance(usual, np.searchsorted(of_frame, e.neighbour[of_frame]))
         for p in np.unique(e.patch[of_frame]):
             members = of_frame[e.patch[of_frame] == p]
             if len(members) >= _LEAST_OF_A_CELL:

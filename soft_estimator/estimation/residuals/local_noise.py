@@ -10,12 +10,16 @@ OUTLIER = 3.0  # residuals count up to this many usual ones, so that a few stray
 LEAST_POINTS = 20  # fewer have no neighbourhoods
 
 
-def neighbours_variance(residual: np.ndarray, points_m: np.ndarray) -> float:
-    """Variance of residuals (n,) of points (n, 3) [m] by the differences of neighbours: what all points of a patch are
-    off by together does not count."""
+def neighbours_of(points_m: np.ndarray) -> np.ndarray:
+    """The nearest other point of each along the surface, (n,), of points (n, 3) [m]."""
     points = _flattened(points_m)
-    nearest = cKDTree(points).query(points, 2)[1][:, 1]
-    return 0.5 * float(np.mean((residual - residual[nearest]) ** 2))
+    return np.asarray(cKDTree(points).query(points, 2)[1][:, 1])
+
+
+def neighbours_variance(residual: np.ndarray, neighbour: np.ndarray) -> float:
+    """Variance of residuals (n,) by the differences of neighbours: what all points of a patch are off by together does
+    not count."""
+    return 0.5 * float(np.mean((residual - residual[neighbour]) ** 2))
 
 
 def without_outliers(residual: np.ndarray) -> np.ndarray:

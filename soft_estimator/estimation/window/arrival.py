@@ -7,7 +7,7 @@ which widens what is known of that correction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,10 +21,19 @@ POSE = ("translation_m", "rotation_rad", "velocity_m_s", "angular_velocity_rad_s
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """A Gaussian of the variables: mean (P,) and information (P, P), the inverse of its covariance."""
+    """A Gaussian of the variables: mean (P,) and information (P, P), the inverse of its covariance.
+
+    by_fixed: change of the mean with a standard deviation of each number that was held fixed, (P, K); what all frames
+    took for granted no number of frames averages out.
+    """
 
     mean: np.ndarray
     information: np.ndarray
+    by_fixed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def __post_init__(self) -> None:
+        if self.by_fixed.size == 0:
+            object.__setattr__(self, "by_fixed", np.zeros((len(self.mean), self.by_fixed.shape[1])))
 
     def cost(self, z: np.ndarray) -> float:
         """-log of its density, up to a constant."""
@@ -38,15 +47,18 @@ class Knowledge:
     def covariance(self) -> np.ndarray:
         return inverse_of(self.information)
 
-    def joined(self, z: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> Knowledge:
-        """With a quadratic cost added whose gradient and curvature at z are given."""
+    def joined(self, z: np.ndarray, information: np.ndarray, gradient: np.ndarray, by_fixed: np.ndarray) -> Knowledge:
+        """With a quadratic cost added whose gradient and curvature at z are given, and the gradient's change with what
+        is held fixed, (P, K)."""
         total = self.information + information
-        mean = z - inverse_of(total) @ (self.gradient(z) + gradient)
-        return Knowledge(mean, total)
+        inverse = inverse_of(total)
+        mean = z - inverse @ (self.gradient(z) + gradient)
+        return Knowledge(mean, total, inverse @ (self.information @ self.by_fixed - by_fixed))
 
     def of(self, chosen: np.ndarray) -> Knowledge:
         """What is known of the chosen variables, whatever the others are."""
-        return Knowledge(self.mean[chosen], inverse_of(self.covariance[np.ix_(chosen, chosen)]))
+        information = inverse_of(self.covariance[np.ix_(chosen, chosen)])
+        return Knowledge(self.mean[chosen], information, self.by_fixed[chosen])
 
 
 def inverse_of(matrix: np.ndarray) -> np.ndarray:
@@ -58,7 +70,7 @@ def inverse_of(matrix: np.ndarray) -> np.ndarray:
 
 
 def rigid_correction(body: Body, moment: Moment, backend: Backend) -> np.ndarray:
-    """The rigid part of each variable's change of a state: (12, P): shift, turn, and the same of the velocity.
+    """The rigid part of each column's change of a state: (12, P): shift, turn, and the same of the velocity.
 
     Weighted by volume, which is as good as mass for a body of one density.
     """
@@ -103,4 +115,4 @@ def begin_anew(
     centre = z.copy()
     centre[pose] = 0.0
     mean = centre + forward @ (knowledge.mean - z)
-    return Knowledge(mean, inverse_of(covariance)), mixing
+    return Knowledge(mean, inverse_of(covariance), forward @ knowledge.by_fixed), mixing

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.estimation.residuals.local_noise import LEAST_POINTS, neighbours_variance, without_outliers
+from soft_estimator.estimation.residuals.local_noise import (
+    LEAST_POINTS,
+    neighbours_of,
+    neighbours_variance,
+    without_outliers,
+)
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.variables import Variables
 
@@ -27,7 +32,7 @@ def unevenness(predicted: PredictedFrame) -> float:
     if len(predicted.residual) < LEAST_POINTS:
         return 0.0
     r = without_outliers(predicted.residual)
-    local = neighbours_variance(r, predicted.frame.points_m)
+    local = neighbours_variance(r, neighbours_of(predicted.frame.points_m))
     return (float(np.mean(r**2)) - local) / max(local, 0.25)  # a quarter: noise of half the stated width
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
+from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.fitting.consider import MODEL, Effect
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.estimation.fitting.uncertainty import describe
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
@@ -23,6 +25,7 @@ from soft_estimator.estimation.window.lasting import Lasting
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
+from soft_estimator.estimation.window.window_verdict import WindowVerdict
 from soft_estimator.physics.model import Model
 
 # Standard deviations of the first pose beyond what the fit of the shape claims (its figures: 0.7 mm and 0.4 degrees at
@@ -50,10 +53,18 @@ class Episodes:
     """
 
     def __init__(
-        self, model: Model, lasting: Lasting, config: WindowConfig, backend: Backend, kinds: Kinds, loss: RobustLoss
+        self,
+        model: Model,
+        lasting: Lasting,
+        config: WindowConfig,
+        backend: Backend,
+        kinds: Kinds,
+        loss: RobustLoss,
+        known: KnownToConfig | None = None,
     ) -> None:
         self.model, self.lasting, self.config, self.backend = model, lasting, config, backend
-        self.kinds, self.loss = kinds, loss
+        self.kinds, self.loss, self.known = kinds, loss, known
+        self.verdict = WindowVerdict(model.body, config.points_per_frame, known)
         self.free = not (model.dirichlet.held or model.dirichlet.weak)
         self.size_m = float(np.linalg.norm(np.ptp(model.body.surface_positions_m(), axis=0)))
 
@@ -69,7 +80,7 @@ class Episodes:
             reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
         names = [*lasting.names, *(POSE if self.free else ())]
         variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
-        motion = WindowMotion(self.model, variables, self.backend, self.kinds)
+        motion = WindowMotion(self.model, variables, self.backend, self.kinds, self.known)
         fit = WindowFit(motion, lasting.prior_of(variables), self.loss)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
@@ -114,14 +125,15 @@ class Episodes:
         """What to publish of a window's answer; its stamp, time and notes are left to be filled in."""
         u, v, a = fit.newest_state(answer.z)
         variables, count = self.lasting.variables, len(self.lasting.variables)
-        covariance = answer.covariance[:count, :count] + np.diag(self.model_variance(bent_std))
+        statistical, effects = answer.covariance[:count, :count], self._effects(fit, answer, bent_std)
+        covariance = sum((e.covariance for e in effects), statistical)
         posterior = ParameterPosterior(variables, answer.z[:count], covariance)
-        information = answer.information[:count, :count]
+        information, verdict = answer.information[:count, :count], self.verdict.of(fit, answer)
         points, off = _distances(newest.frame, newest.residual)
         return LiveEstimate(
             stamp_s=0.0,
             status="tracking",
-            parameters=describe(variables, posterior.theta, information, covariance, answer.touched),
+            parameters=describe(variables, posterior.theta, information, statistical, answer.touched, effects, verdict),
             values=fit.motion.parameters(answer.z),
             u_m=u,
             v_m_s=v,
@@ -135,7 +147,18 @@ class Episodes:
             seconds=0.0,
             posterior=posterior,
             memory=fit.newest_memory(answer.z),
+            verdict=verdict,
+            settled=answer.settled,
         )
+
+    def _effects(self, fit: WindowFit, answer: Answer, bent_std: float) -> list[Effect]:
+        """What adds to the covariance of the lasting variables: what is held fixed, and the model's own error."""
+        count, first, out = len(self.lasting.variables), 0, []
+        for source in fit.motion.sources(answer.z):
+            last = first + len(source.directions)
+            out.append(Effect(source.name, source.title, source.remedy, answer.by_fixed[:count, first:last]))
+            first = last
+        return [*out, Effect(*MODEL, np.diag(np.sqrt(self.model_variance(bent_std))))]
 
 
 def _distances(frame: Any, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

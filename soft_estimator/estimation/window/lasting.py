@@ -54,9 +54,15 @@ class Lasting:
         self, reference: Parameters, names: list[str], prior_std: dict[str, float], offset_std_m: float
     ) -> None:
         self.reference, self.names, self.prior_std, self.offset_std_m = reference, names, prior_std, offset_std_m
+        self.fixed = 0  # how many numbers that may be wrong are held fixed
         self._plane: SeenPlane | None = None  # the newest one
         self._waiting = False  # whether it waits for the next episode
         self.variables: Variables = make_variables(reference, names, prior_std)
+        self.forget()
+
+    def hold_fixed(self, count: int) -> None:
+        """So many numbers that may be wrong are held fixed: knowledge then says how it depends on them. Forgets."""
+        self.fixed = count
         self.forget()
 
     def forget(self) -> None:
@@ -68,7 +74,7 @@ class Lasting:
     def _prior(self) -> Knowledge:
         v = self.variables
         std = np.append(v.prior_std, self.offset_std_m)
-        return Knowledge(np.append(v.prior_mean, 0.0), np.diag(std**-2.0))
+        return Knowledge(np.append(v.prior_mean, 0.0), np.diag(std**-2.0), np.zeros((len(std), self.fixed)))
 
     @property
     def has_plane(self) -> bool:
@@ -91,7 +97,7 @@ class Lasting:
         self.variables = make_variables(self.reference, self.names, self.prior_std)
         fresh, others = self._prior(), np.flatnonzero(~np.append(planes, False))
         kept = before.knowledge.of(others)
-        fresh.mean[others] = kept.mean
+        fresh.mean[others], fresh.by_fixed[others] = kept.mean, kept.by_fixed
         fresh.information[np.ix_(others, others)] = kept.information
         information = before.information.copy()
         information[planes, :] = information[:, planes] = 0.0
@@ -101,10 +107,10 @@ class Lasting:
         """Knowledge of an episode's variables, the lasting ones first, and of the offset, before its first frame."""
         mean = np.append(variables.prior_mean, 0.0)
         information = np.diag(np.append(variables.prior_std, 1.0) ** -2.0)
-        lasting = self.places(len(mean))
-        mean[lasting] = self.learnt.knowledge.mean
+        lasting, by_fixed = self.places(len(mean)), np.zeros((len(mean), self.fixed))
+        mean[lasting], by_fixed[lasting] = self.learnt.knowledge.mean, self.learnt.knowledge.by_fixed
         information[np.ix_(lasting, lasting)] = self.learnt.knowledge.information
-        return Knowledge(mean, information)
+        return Knowledge(mean, information, by_fixed)
 
     def places(self, total: int) -> np.ndarray:
         """Which of an episode's variables and offset are the lasting ones."""
@@ -115,4 +121,5 @@ class Lasting:
         chosen, count = self.places(len(answer.z)), len(self.variables)
         covariance = answer.covariance[np.ix_(chosen, chosen)]
         covariance[:count, :count] += np.diag(more_variance)
-        return Learnt(Knowledge(answer.z[chosen], inverse_of(covariance)), answer.information[:count, :count])
+        knowledge = Knowledge(answer.z[chosen], inverse_of(covariance), answer.by_fixed[chosen])
+        return Learnt(knowledge, answer.information[:count, :count])

@@ -9,6 +9,7 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.physics.parameters import Parameters
 
 
@@ -27,6 +28,8 @@ class LiveEstimate:
         notes: what a reader should know, in plain words.
         posterior: of the estimated parameters together, None where only the answers are known (a recorded message).
         memory: what the model's terms remember at stamp_s, by name (`State.memory`).
+        verdict: whether the model fits the window's frames. settled: whether the fit has reached its minimum; where
+            not, the way that is left is part of the deviations.
     """
 
     stamp_s: float
@@ -46,6 +49,8 @@ class LiveEstimate:
     notes: tuple[str, ...] = ()
     posterior: ParameterPosterior | None = None
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
+    verdict: FitVerdict = field(default_factory=FitVerdict)
+    settled: bool = True
 
 
 @dataclass

@@ -11,7 +11,9 @@ import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
+from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.fixed_numbers import fixed_directions, window_sources
 from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.interface import Residual
@@ -41,6 +43,7 @@ class SlidingWindow:
         locate: finds the body in a frame's points; without it the body starts where `reference` says.
         sensor_m: where the depth camera is [m], (3,): noise acts along its rays, and residuals are taken along them.
         residual: what frames are measured against, as in `Problem`; clouds by default against the surface.
+        known: how far off what is not estimated may be; None: it is exact.
         clock: wall-clock seconds, used for the time budget only.
     """
 
@@ -58,6 +61,7 @@ class SlidingWindow:
         loss: RobustLoss | None = None,
         field: CarriedField | None = None,
         residual: Residual[Any] | Sequence[Residual[Any]] = (),
+        known: KnownToConfig | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.model, self.config, self.locate, self.clock = model, config or WindowConfig(), locate, clock
@@ -67,7 +71,10 @@ class SlidingWindow:
         self.sensor_m = None if sensor_m is None else np.asarray(sensor_m, dtype=np.float64)
         material = [n for n in names if n.partition("[")[0] not in POSE]
         self.lasting = Lasting(reference, material, dict(prior_std or {}), self.config.surface_std_m)
-        self.episodes = Episodes(model, self.lasting, self.config, self.backend, self.kinds, self.loss)
+        if known is not None:
+            sources = window_sources(model, self.lasting.variables, reference, known)
+            self.lasting.hold_fixed(len(fixed_directions(sources)))
+        self.episodes = Episodes(model, self.lasting, self.config, self.backend, self.kinds, self.loss, known)
         self.counters, self.refusals = Counters(), Refusals()
         self._bent = BentStarts()
         self.last: LiveEstimate | None = None
@@ -250,6 +257,10 @@ class SlidingWindow:
         if self.status == "starting":
             return None
         estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std)
+        if not estimate.settled:
+            notes = (*notes, "the fit has not settled yet: the intervals hold the way that is left")
+        if not estimate.verdict.fits:
+            notes = (*notes, f"the model does not fit: {estimate.verdict.reason}")
         self.last = replace(estimate, stamp_s=stamp_s, seconds=self.clock() - start, notes=notes)
         return self.last
 

@@ -39,7 +39,8 @@ class Answer:
     """Where the window stands: variables, their covariance, what the data say of them, and the noise seen.
 
     z, covariance, information: as `uncertainty.describe` takes them. scale: noise, in multiples of the stated one.
-    touched: whether the body met the plane.
+    touched: whether the body met the plane. by_fixed: change of z with what is held fixed, (P, K). settled: whether the
+    linearisation reaches the minimum; where it does not, the way there is in the covariance.
     """
 
     z: np.ndarray
@@ -48,6 +49,8 @@ class Answer:
     scale: float
     touched: bool
     cost: float
+    by_fixed: np.ndarray
+    settled: bool
 
 
 class WindowFit:
@@ -100,7 +103,7 @@ class WindowFit:
         z, mean = self.at.z.copy(), self.knowledge.mean.copy()
         z[chosen] = mean[chosen] = velocity_m_s
         self.at = self.motion.run(z, [e.frame for e in self.frames], self.at.fallback_parts)
-        self.knowledge = Knowledge(mean, self.knowledge.information)
+        self.knowledge = replace(self.knowledge, mean=mean)
 
     def refine(self, iterations: int, in_time: Callable[[float], bool]) -> None:
         """Move the variables to the minimum, in at most so many simulations of the window.
@@ -195,15 +198,35 @@ class WindowFit:
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
         step = self.step(self.at, self._damping if self._damping > _FREE_DAMPING else 0.0)
-        data, _ = self._data(self._evaluation(self.at, step.by))
+        rows = self._evaluation(self.at, step.by)
+        data, _ = self._data(rows)
+        covariance = inverse_of(self.knowledge.information + data)
+        if self._far(
+            step.by, covariance
+        ):  # how far the minimum really is nobody knows yet; about as far as the step says
+            covariance = covariance + np.outer(step.by, step.by)
         return Answer(
             self.at.z + step.by,
-            inverse_of(self.knowledge.information + data),
+            covariance,
             self.information + data,
             self.scale,
             self.touched,
             self._cost(self.at),
+            self._by_fixed(rows),
+            self._holds(step.by),
         )
+
+    def _by_fixed(self, rows: Evaluation) -> np.ndarray:
+        """Change of the minimum with what is held fixed, (P, K): that of the knowledge before, and that of the rows."""
+        jacobian, known = rows.known_jacobian, self.knowledge
+        weighted = (jacobian * rows.weight[:, None]).T
+        pull = known.information @ known.by_fixed - weighted @ self._fixed_rows(self.at.frames)
+        return inverse_of(known.information + weighted @ jacobian) @ pull
+
+    def _fixed_rows(self, frames: list[PredictedFrame]) -> np.ndarray:
+        """Change of the frames' residuals with what is held fixed, in units of the noise that is seen, (n, K)."""
+        kinds = self.motion.kinds
+        return np.concatenate([e.fixed / (self.scale if kinds.of(e.frame).whitened else 1.0) for e in frames])
 
     def _data(self, at: Evaluation) -> tuple[np.ndarray, np.ndarray]:
         """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider."""
@@ -247,7 +270,7 @@ class WindowFit:
         z, changes_at, mixing = at.z, at.changes_at, np.eye(len(at.z))
         frames = at.frames[count:]
         if len(motion.pose) == 12:
-            correction = rigid_correction(motion.model.body, frames[0].before, motion.backend)
+            correction = rigid_correction(motion.model.body, frames[0].before, motion.backend)[:, : len(z)]
             knowledge, mixing = begin_anew(knowledge, z, correction, motion.pose, np.sqrt(count) * drift)
             z = at.z.copy()
             z[motion.pose] = 0.0
@@ -274,14 +297,23 @@ class WindowFit:
             rows = self._evaluation(replace(self.at, frames=[e]))
             jacobian = rows.known_jacobian
             more = trust * jacobian.T @ (jacobian * rows.weight[:, None])
-            knowledge = knowledge.joined(z, more, trust * jacobian.T @ rows.slope)
+            by_fixed = trust * jacobian.T @ (rows.weight[:, None] * self._fixed_rows([e]))
+            knowledge = knowledge.joined(z, more, trust * jacobian.T @ rows.slope, by_fixed)
             information = information + more
         if forgetting > 0:
             # Of the material only: what is known of the motion is kept fresh by the drift.
             keep_part = np.ones(len(z))
             keep_part[material] = (1 - forgetting) ** (0.5 * len(dropped))
-            knowledge = Knowledge(knowledge.mean, knowledge.information * np.outer(keep_part, keep_part))
+            knowledge = replace(knowledge, information=knowledge.information * np.outer(keep_part, keep_part))
         return knowledge, information
+
+    def _far(self, step: np.ndarray, covariance: np.ndarray) -> bool:
+        """Whether a step to the minimum takes the lasting variables beyond their linearisation, by more than a small
+        part of what is not known of them anyway."""
+        lasting = np.setdiff1d(np.arange(len(self.motion.variables)), self.motion.pose)
+        limits = np.array([self.motion.variables.variables[j].kind.linear_within for j in lasting])
+        known = 0.5 * np.sqrt(np.diag(covariance)[lasting])
+        return bool((np.abs(step[lasting]) > np.maximum(limits, known)).any())
 
     def _holds(self, step: np.ndarray) -> bool:
         """Whether the linearisation holds over a step; the surface's offset is linear anyway."""

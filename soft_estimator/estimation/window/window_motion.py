@@ -9,6 +9,8 @@ from time import perf_counter
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
+from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.fixed_numbers import Source, fixed_directions, window_sources
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.trajectory import Moment, PredictedFrame, Trajectory, initial_moment, trajectory_from
 from soft_estimator.estimation.variables import Variables
@@ -57,14 +59,28 @@ class WindowMotion:
     """Simulates a window at z = (the variables, an offset of the whole surface outwards from its model [m]).
 
     The offset stands for a bias of the sensor or an error of the shape, which no number of points averages out.
+
+    Args:
+        known: how far off what is held fixed may be; None: it is exact, and no column is carried for it.
     """
 
-    def __init__(self, model: Model, variables: Variables, backend: Backend, kinds: Kinds) -> None:
+    def __init__(
+        self,
+        model: Model,
+        variables: Variables,
+        backend: Backend,
+        kinds: Kinds,
+        known: KnownToConfig | None = None,
+    ) -> None:
         self.model, self.variables, self.backend, self.kinds = model, variables, backend, kinds
+        self.known = known
         self.pose = np.array([j for j, v in enumerate(variables.variables) if v.name in POSE], dtype=np.int64)
         self.start: WindowStart | None = None
         self.seconds_per_step = 0.0
         self.simulations = 0  # of the whole window
+        # Moves of the surface with each column of what is held fixed [m], (K,); they do not change with the variables.
+        sources = self.sources(variables.start())
+        self.offsets_m = np.array([source.offset_m for source in sources for _ in source.directions])
 
     def parameters(self, z: np.ndarray) -> Parameters:
         """Parameters of the simulation at z; the pose is that of the first start for good."""
@@ -77,9 +93,16 @@ class WindowMotion:
             theta[self.pose] = self.start.pose
         return theta
 
+    def sources(self, z: np.ndarray) -> list[Source]:
+        """What is held fixed and may be wrong."""
+        if self.known is None:
+            return []
+        return window_sources(self.model, self.variables, self.parameters(z), self.known)
+
     def _directions(self, z: np.ndarray) -> list[ParameterGradient]:
+        """Of the variables, of the offset, and of what is held fixed."""
         still = ParameterGradient.zero(len(self.variables.reference.youngs_modulus_pa))
-        out = [*self.variables.directions(self.theta(z)), still]
+        out = [*self.variables.directions(self.theta(z)), still, *fixed_directions(self.sources(z))]
         if self.start is not None:
             for j in self.pose:
                 out[j] = still
@@ -121,11 +144,12 @@ class WindowMotion:
 
     def _offset(self, seen: PredictedFrame, z: np.ndarray) -> PredictedFrame:
         by_offset = self.kinds.of(seen.frame).by_offset(seen.frame)
-        jacobian = seen.jacobian
+        jacobian, fixed = seen.jacobian, seen.fixed
         if jacobian.shape[1]:
-            jacobian = jacobian.copy()
+            jacobian, fixed = np.split(jacobian.copy(), [len(z)], axis=1)
             jacobian[:, -1] = by_offset
-        return replace(seen, residual=seen.residual + z[-1] * by_offset, jacobian=jacobian)
+            fixed += by_offset[:, None] * self.offsets_m
+        return replace(seen, residual=seen.residual + z[-1] * by_offset, jacobian=jacobian, fixed=fixed)
 
     def continued(self, z: np.ndarray, newest: PredictedFrame, steps: int) -> Trajectory:
         """A trajectory that goes on from the newest frame."""

@@ -1,0 +1,63 @@
+"""The verdict on a window's fit, with every update: does the model fit the frames it holds?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.fitting.allowance import allowance_m
+from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
+from soft_estimator.estimation.inspection import Places, SurfacePatches, joined_places
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.trajectory import PredictedFrame
+from soft_estimator.estimation.window.window_fit import Answer, WindowFit
+from soft_estimator.physics.body import Body
+from soft_estimator.physics.frame_times import between
+
+
+class WindowVerdict:
+    """Judges windows of one body.
+
+    Args:
+        points: of a usual frame. known: how far off the shape may be; the usual by default.
+    """
+
+    def __init__(self, body: Body, points: int, known: KnownToConfig | None) -> None:
+        self.body, self.allowance_m = body, allowance_m(known or KnownToConfig(), body)
+        self.patches = SurfacePatches(body, points)
+        self._places: dict[
+            int, tuple[Any, Places]
+        ] = {}  # by the frame's identity; with the frame, so that it is unique
+
+    def of(self, fit: WindowFit, answer: Answer) -> FitVerdict:
+        """The verdict on a fit at its answer; one that had no time to settle is not judged."""
+        kinds = fit.motion.kinds
+        clouds = [e for e in fit.frames if isinstance(e.frame, ObservedFrame) and kinds.of(e.frame).whitened]
+        if not clouds or not answer.settled:
+            return FitVerdict()
+        self._places = {id(e.frame): self._place(e, fit) for e in clouds}
+        step = answer.z - fit.at.z
+        patch, std, neighbour = joined_places([self._places[id(e.frame)][1] for e in clouds])
+        return judge(
+            Evidence(
+                residual=np.concatenate([e.residual + e.jacobian @ step for e in clouds]),
+                std_m=std,
+                frame=np.repeat(np.arange(len(clouds)), [len(e.residual) for e in clouds]),
+                patch=patch,
+                neighbour=neighbour,
+                time_s=np.array([e.frame.time_s for e in clouds]),
+                jacobian=np.zeros((len(patch), 1)),
+                suspects={},
+                allowance_m=self.allowance_m,
+            )
+        )
+
+    def _place(self, e: PredictedFrame, fit: WindowFit) -> tuple[Any, Places]:
+        """Where a frame's points lie on the body; found once, for the fit moves them by less than a patch."""
+        if id(e.frame) in self._places:
+            return self._places[id(e.frame)]
+        host = fit.motion.backend.to_host
+        u = between(host(e.before.state.u), host(e.after.state.u), e.share).astype(np.float64)
+        return e.frame, self.patches.of(e.frame, u, len(e.residual))
