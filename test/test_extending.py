@@ -17,6 +17,7 @@ PROGRAM = """
 import numpy as np
 from gradient_suite import check_simulation
 from ball import BallLaw
+from fibres import FibresLaw
 from marker import Marker, MarkerFrame
 from spring import SpringLaw
 from soft_estimator.backends import choose_backend
@@ -47,6 +48,20 @@ for scheme, implicit in ((theta_scheme(0.005), True), (hht_scheme(0.005, -0.1), 
     rows = check_simulation(lambda p: Simulation(model, p, backend), model.complete(given), 3, zero=no_plane)
     shown = {row.label: row.adjoint for row in rows}
     assert shown["spring_stiffness_n_per_m"] != 0 and shown["ball_radius_m"] != 0, shown
+
+# A material: fibres beside the neo-Hookean law, in Newton steps; turning as a whole stretches nothing.
+fibres = FibresLaw(np.array([0.6, 0.8, 0.0]), 20000.0)
+model = build_model(body, theta_scheme(0.005), more=[fibres, spring], material="neo_hookean",
+                    solver=SolverSettings(1e-13, 3000, rounds=30, round_tolerance=1e-13))
+rows = check_simulation(lambda p: Simulation(model, p, backend), model.complete(given), 3,
+                        zero=(*no_plane, "ball_radius_m"))
+shown = {row.label: row.adjoint for row in rows}
+assert shown["fibre_stiffness_pa"] != 0, shown
+simulation = Simulation(model, given, backend)
+turned = simulation.device.up(body.node_position_m @ (np.array([[0, -1, 0], [1, 0, 0], [0, 0, 1.0]]) - np.eye(3)).T)
+term = next(t for t in simulation.terms if type(t).__name__ == "Fibres")
+zero = simulation.initial_state()
+assert abs(term.energies_j(type(zero)(turned, zero.v, zero.a, 0.0), None)["elastic_j"]) < 1e-12
 
 # Energy: an undamped, nearly rigid body on the spring alone keeps what it has, to the order of the scheme.
 free = build_model(body, theta_scheme(0.001), more=[spring], solver=SolverSettings(1e-12, 3000))
@@ -80,11 +95,11 @@ print("found", found)
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_the_page_works_word_for_word(tmp_path: Path, backend: str) -> None:
-    """A term, a parameter, an obstacle and a residual from outside: derivatives to 1e-6 (`gradient_suite`), energy
+    """A term, a material, a parameter, an obstacle and a residual from outside: derivatives to 1e-6 (`gradient_suite`), energy
     kept, and both stiffnesses found. The prior pulls E, which one marker shows faintly, by less than a hundredth."""
     text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, flags=re.S)
-    assert [name for name, _ in blocks] == ["spring.py", "ball.py", "marker.py"]
+    assert [name for name, _ in blocks] == ["spring.py", "fibres.py", "ball.py", "marker.py"]
     for name, code in blocks:
         (tmp_path / name).write_text(code, encoding="utf-8")
     (tmp_path / "program.py").write_text(PROGRAM.replace("{backend}", backend), encoding="utf-8")
@@ -100,6 +115,8 @@ def test_the_package_does_not_know_them() -> None:
     """Nothing of the page is in the package: names registered there would make the test above prove little."""
     assert importlib.util.find_spec("soft_estimator") is not None
     found = subprocess.run(
-        ["grep", "-rlE", "spring_stiffness|ball_radius_m", str(ROOT / "soft_estimator")], capture_output=True, text=True
+        ["grep", "-rlE", "spring_stiffness|fibre_stiffness|ball_radius_m", str(ROOT / "soft_estimator")],
+        capture_output=True,
+        text=True,
     ).stdout.split()
     assert [name for name in found if name.endswith(".py")] == []
