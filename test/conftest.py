@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -38,6 +39,8 @@ def _why_no_gpu() -> str:
         return f"no CUDA device ({error})"
 
 
+SLOW = Path(__file__).with_name("slow.txt")
+
 # These start graphs, servers and browsers of their own: several at a time would be late for one another.
 ONE_AT_A_TIME = (
     "test/ros/",
@@ -59,6 +62,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     _skip_without_gpu(items)
+    listed = tuple(line for line in SLOW.read_text(encoding="utf-8").splitlines() if line and line[0] != "#")
+    for item in items:
+        if item.nodeid.startswith(listed):
+            item.add_marker(pytest.mark.slow)
     # The longest first: two processes then end at about the same time.
     slow = {_group(item) for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: _group(item) not in slow)

@@ -95,8 +95,9 @@ print("found", found)
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_the_page_works_word_for_word(tmp_path: Path, backend: str) -> None:
-    """A term, a material, a parameter, an obstacle and a residual from outside: derivatives to 1e-6 (`gradient_suite`), energy
-    kept, and both stiffnesses found. The prior pulls E, which one marker shows faintly, by less than a hundredth."""
+    """A term, a material, a parameter, an obstacle and a residual from outside: derivatives to 1e-6
+    (`gradient_suite`), energy kept, and both stiffnesses found. The prior pulls E, which one marker shows faintly, by
+    less than a hundredth."""
     text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, flags=re.S)
     assert [name for name, _ in blocks] == ["spring.py", "fibres.py", "ball.py", "marker.py"]
@@ -114,9 +115,8 @@ def test_the_page_works_word_for_word(tmp_path: Path, backend: str) -> None:
 def test_the_package_does_not_know_them() -> None:
     """Nothing of the page is in the package: names registered there would make the test above prove little."""
     assert importlib.util.find_spec("soft_estimator") is not None
+    names = "spring_stiffness|fibre_stiffness|ball_radius_m"
     found = subprocess.run(
-        ["grep", "-rlE", "spring_stiffness|fibre_stiffness|ball_radius_m", str(ROOT / "soft_estimator")],
-        capture_output=True,
-        text=True,
+        ["grep", "-rlE", names, str(ROOT / "soft_estimator")], capture_output=True, text=True
     ).stdout.split()
     assert [name for name in found if name.endswith(".py")] == []
