@@ -126,14 +126,25 @@ class FixedBoxConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadConfig(Section):
-    """A constant force on the part of the body inside a box."""
+    """A constant force, or a weight that rides on the body, on the part of it inside a box."""
 
     low_m: Vector = vector(unit="m", doc="lowest corner of the box")
     high_m: Vector = vector(unit="m", doc="highest corner of the box")
-    force_n: Vector = vector(unit="N", doc="total force, spread over what lies in the box")
+    force_n: Vector = vector(ZERO, unit="N", doc="total force, spread over what lies in the box")
+    mass_kg: float = quantity(0.0, unit="kg", low=0, doc="mass of a weight there: it weighs, and has to be moved along")
 
     def check(self) -> None:
         check_box(self.low_m, self.high_m)
+        if not any(self.force_n) and self.mass_kg == 0.0:
+            raise ConfigError("= [0, 0, 0] and mass_kg = 0 load nothing; give one of them, or leave it out", "force_n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupportConfig(Section):
+    """Hands that carry the body's weight, and that of its loads, until they let go."""
+
+    until_s: float = quantity(0.0, unit="s", doc="time at which they begin to give way")
+    gone_within_s: float = quantity(0.01, unit="s", low=0, low_open=True, doc="time they take to be gone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +256,8 @@ class SceneConfig(Section):
     gravity_m_s2: Vector = vector((0.0, -9.81, 0.0), unit="m/s^2", doc="acceleration of gravity")
     initial: InitialConfig = section(InitialConfig, doc="pose and motion at time 0")
     fixed: tuple[FixedBoxConfig, ...] = sections(doc="boxes that hold or lead a part of the body")
-    loads: tuple[LoadConfig, ...] = sections(doc="constant forces")
+    loads: tuple[LoadConfig, ...] = sections(doc="constant forces, and weights that ride on the body")
+    support: SupportConfig | None = section(None, doc="what carries the body's weight at first; nothing if left out")
     contact: ContactConfig | None = section(None, doc="the ground plane; none if left out")
     time: TimeConfig = section(TimeConfig, doc="time stepping")
     solver: SolverConfig = section(SolverConfig, doc="linear solver")

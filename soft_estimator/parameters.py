@@ -219,3 +219,16 @@ register(
         hidden="the motion is much shorter or much longer than it, or hardly anything relaxes",
     )
 )  # fmt: skip
+register(
+    Parameter(
+        "support_until_s", "s", "Release", "time t₀ at which the support begins to give way", "t₀", prior_std=0.02,
+        term="support", hidden="nothing was seen of the release", error_scale=1.0, linear_within=0.002,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "support_gone_within_s", "s", "Duration of the release", "time T within which the support is gone", "T",
+        transform="log", prior_std=1.0, low=0.0, term="support", hidden="nothing was seen of the release",
+        error_scale=1.0,
+    )
+)  # fmt: skip

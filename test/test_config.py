@@ -76,7 +76,7 @@ def test_the_smallest_scene() -> None:
             "fixed[0].path[2].time_s = 2.0 must be later than the waypoint before it (2.0)",
         ),
         (scene(loads=[{**BOX, "force_n": [0, 1]}]), "loads[0].force_n = [0, 1] has 2 entries; it needs 3"),
-        (scene(loads=[BOX]), "missing key 'force_n' in loads[0]"),
+        (scene(loads=[BOX]), "loads[0].force_n = [0, 0, 0] and mass_kg = 0 load nothing"),
         (scene(contact={"normal": [0, 0, 0]}), "contact.normal = [0, 0, 0] has no direction"),
         (
             scene(contact={"stiffness_pa_per_m": "3 kPa"}),
@@ -129,7 +129,7 @@ def test_every_key_says_what_it_is_and_carries_its_unit() -> None:
     # The unit's last letter group ends the key's name: youngs_modulus_pa [Pa], gravity_m_s2 [m/s^2].
     suffixes = {
         **{"m": "_m", "s": "_s", "Pa": "_pa", "N": "_n", "rad": "_rad", "rad/s": "_rad_s", "m/s": "_m_s", "Hz": "_hz"},
-        **{"m/s^2": "_m_s2", "kg/m^3": "_kg_m3", "1/s": "_per_s", "1/m": "_per_m", "Pa/m": "_pa_per_m"},
+        **{"m/s^2": "_m_s2", "kg": "_kg", "kg/m^3": "_kg_m3", "1/s": "_per_s", "1/m": "_per_m", "Pa/m": "_pa_per_m"},
     }
     rows = describe(SceneConfig)
     assert len(rows) > 60

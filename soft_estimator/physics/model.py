@@ -94,7 +94,7 @@ def build_model(
         solver = replace(solver, rounds=MOST_ROUNDS)
     total = np.zeros((body.node_count, 3))
     for k, (region, force) in enumerate(loads or []):
-        total += _spread_load(body, region, np.asarray(force), k)
+        total += surface_shares(body, region, f"loads[{k}]")[:, None] * np.asarray(force)
     return Model(
         body=body,
         integrator=integrator,
@@ -122,15 +122,19 @@ def _check_material(material: str, fixed: list[FixedRegion], contact: ContactLaw
         raise ValueError("contact.method = extrapolated goes with the linear material; use implicit with neo_hookean")
 
 
-def _spread_load(body: Body, region: Shape, force: np.ndarray, k: int) -> np.ndarray:
+def surface_shares(body: Body, region: Shape, name: str) -> np.ndarray:
+    """The nodes' shares (N,) of something that is spread evenly over the surface triangles in a region; their sum is 1.
+
+    name: of what is spread, for the error.
+    """
     vertices = body.surface_positions_m()
     triangles = vertices[body.surface.faces]
     inside = region.distance_m(triangles.mean(axis=1)) <= 0
     if not inside.any():
-        raise ValueError(f"loads[{k}] meets no surface of the body; move or enlarge its box")
+        raise ValueError(f"{name} meets no surface of the body; move or enlarge its box")
     cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
     area = np.where(inside, np.linalg.norm(cross, axis=1), 0.0)
     share = np.bincount(body.surface.faces.ravel(), np.repeat(area / (3 * area.sum()), 3), len(vertices))
     nodal = np.bincount(body.surface.node_a, (1 - body.surface.weight_b) * share, body.node_count)
     nodal += np.bincount(body.surface.node_b, body.surface.weight_b * share, body.node_count)
-    return nodal[:, None] * force
+    return np.asarray(nodal)

@@ -20,12 +20,14 @@ from soft_estimator.geometry.shapes import Box
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
-from soft_estimator.physics.model import Model, build_model
+from soft_estimator.physics.model import Model, build_model, surface_shares
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.physics.terms.interface import Law
 from soft_estimator.physics.terms.relaxation import RelaxationLaw
+from soft_estimator.physics.terms.support import SupportLaw
+from soft_estimator.physics.terms.weights import WeightsLaw
 from soft_estimator.scene.body_grid import build_grid
 from soft_estimator.schema import ConfigError
 
@@ -80,7 +82,7 @@ def build_scene(
         solver=SolverSettings(config.solver.relative_tolerance, config.solver.max_iterations),
         dtype=np.dtype(config.solver.precision).type,
         material=config.material.law,
-        more=_material_laws(config),
+        more=_more_laws(config, body),
     )
     return Scene(config, body, model, parameters, tuple(warnings))
 
@@ -102,6 +104,12 @@ def build_parameters(config: SceneConfig) -> Parameters:
             "relaxation_share": material.relaxation.share,
             "relaxation_time_s": material.relaxation.time_s,
         }
+    support: dict[str, Any] = {}
+    if config.support is not None:
+        support = {
+            "support_until_s": config.support.until_s,
+            "support_gone_within_s": config.support.gone_within_s,
+        }
     return Parameters(
         youngs_modulus_pa=np.array([material.youngs_modulus_pa, *(r.youngs_modulus_pa for r in material.regions)]),
         poissons_ratio=material.poissons_ratio,
@@ -115,6 +123,7 @@ def build_parameters(config: SceneConfig) -> Parameters:
         angular_velocity_rad_s=np.array(start.angular_velocity_rad_s),
         **plane,
         **relaxation,
+        **support,
     )
 
 
@@ -236,10 +245,21 @@ def _contact_law(config: SceneConfig) -> ContactLaw | None:
     return ContactLaw(contact.stiffness_pa_per_m, contact.sharpness_per_m, contact.method == "implicit")
 
 
-def _material_laws(config: SceneConfig) -> list[Law]:
-    """What the material does beside its elasticity."""
-    relaxation = config.material.relaxation
-    return [] if relaxation is None else [RelaxationLaw(relaxation.share, relaxation.time_s)]
+def _more_laws(config: SceneConfig, body: Body) -> list[Law]:
+    """What the material does beside its elasticity, weights that ride on the body, and what carries them at first."""
+    out: list[Law] = []
+    relaxation, support = config.material.relaxation, config.support
+    if relaxation is not None:
+        out.append(RelaxationLaw(relaxation.share, relaxation.time_s))
+    weights_kg = np.zeros(body.node_count)
+    for k, load in enumerate(config.loads):
+        if load.mass_kg > 0:
+            weights_kg += load.mass_kg * surface_shares(body, _box(load.low_m, load.high_m), f"loads[{k}]")
+    if weights_kg.any():
+        out.append(WeightsLaw(weights_kg))
+    if support is not None:
+        out.append(SupportLaw(support.until_s, support.gone_within_s, weights_kg))
+    return out
 
 
 def _box(low_m: Vector, high_m: Vector) -> Box:

@@ -26,6 +26,8 @@ def check_names(config: SceneConfig, names: Sequence[str]) -> None:
             raise ConfigError(f"= '{name}' needs a contact section, and the scene has none; add one", key)
         if REGISTRY[base].term == "relaxation" and config.material.relaxation is None:
             raise ConfigError(f"= '{name}' needs material.relaxation, and the scene has none; add it", key)
+        if REGISTRY[base].term == "support" and config.support is None:
+            raise ConfigError(f"= '{name}' needs a support section, and the scene has none; add one", key)
         if REGISTRY[base].shape == "regions" and component and int(component.rstrip("]")) >= regions:
             raise ConfigError(f"= '{name}' does not exist; the last one is {base}[{regions - 1}]", key)
 

@@ -189,3 +189,39 @@ def test_active_nodes_of_one_inside_node_are_its_27_neighbours() -> None:
 
 def test_the_machine_has_memory() -> None:
     assert 1e8 < available_memory_bytes() < 1e15
+
+
+def test_relaxation_weights_and_a_support_reach_the_model() -> None:
+    """Each section is one law; a weight is shared out to its whole mass, and the support carries it along."""
+    material = {"youngs_modulus_pa": 1e4, "relaxation": {"share": 0.3, "time_s": 0.2}}
+    loads = [{"low_m": [0.039, -1, -1], "high_m": [1, 1, 1], "mass_kg": 0.052}]
+    support = {"until_s": 0.1, "gone_within_s": 0.03}
+    made = build_scene(config(BEAM, material=material, loads=loads, support=support), HERE)
+    assert [type(law).__name__ for law in made.model.more] == ["RelaxationLaw", "WeightsLaw", "SupportLaw"]
+    weights, carried = made.model.more[1], made.model.more[2]
+    assert weights.mass_kg.sum() == pytest.approx(0.052) and carried.weights_kg is weights.mass_kg
+    assert not made.model.load_n.any()
+    p = made.parameters
+    assert (p.relaxation_share, p.relaxation_time_s) == (0.3, 0.2)
+    assert (p.support_until_s, p.support_gone_within_s) == (0.1, 0.03)
+    assert build_scene(config(BEAM), HERE).model.more == ()
+
+
+@pytest.mark.parametrize(
+    ("material", "key", "line"),
+    [
+        ({"share": 1.2, "time_s": 0.1}, "share", "= 1.2"),
+        ({"share": -0.1, "time_s": 0.1}, "share", "= -0.1"),
+        ({"share": 0.2, "time_s": 0.0}, "time_s", "= 0.0"),
+    ],
+)
+def test_bad_relaxation_gets_one_line(material: dict[str, float], key: str, line: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config(BEAM, material={"youngs_modulus_pa": 1e4, "relaxation": material})
+    assert f"relaxation.{key}" in str(refused.value) and line in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_load_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="load nothing; give one of them, or leave it out"):
+        config(BEAM, loads=[{"low_m": [0, 0, 0], "high_m": [1, 1, 1]}])
