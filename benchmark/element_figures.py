@@ -10,12 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 from cell_elements import factorise, hold, lame, mass, modes, stiffness
 
 from soft_estimator.geometry.cut_cells import boundary_products
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.shapes import Box, Placed, Shape, Sphere, refine, sample
 from soft_estimator.physics.body import Body, build_body
+from soft_estimator.physics.dirichlet import FixedRegion
+from soft_estimator.physics.integrator import theta_scheme
+from soft_estimator.physics.matrices import assemble_matrices
+from soft_estimator.physics.model import build_model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.step import Simulation
 
 LENGTH, THICKNESS, WIDTH, YOUNG, LOAD, DENSITY = 0.2, 0.02, 0.03, 5e4, 0.01, 1000.0
 TILTED = rotation_matrix(np.array([0, 0, np.pi / 6])) @ rotation_matrix(np.array([np.pi / 6, 0, 0]))
@@ -32,7 +39,10 @@ SPHERE = (2.50113, 2.64622)
 
 @dataclass(frozen=True)
 class Settings:
-    """An element: its law, the consistent share of its mass, `build_body`'s settings and the detail of the shape."""
+    """An element: its law, the consistent share of its mass, `build_body`'s settings and the detail of the shape.
+
+    The law "package" is what the package itself simulates with: its own matrices, and its own share of consistent mass.
+    """
 
     law: str = "mean dilatation"
     consistent: float = 0.5
@@ -44,6 +54,22 @@ class Settings:
         grid = sample(shape, spacing_m, align=align)  # type: ignore[arg-type]
         fine = refine(shape.distance_m, grid, self.detail) if self.detail > 1 else None
         return build_body(grid, min_fill=self.min_fill, stabilisation=self.stabilisation, detail=fine)
+
+
+def matrices(
+    body: Body, settings: Settings, young_pa: float, poissons_ratio: float, held: Shape | None = None
+) -> tuple[sp.csc_matrix, sp.csc_matrix]:
+    """K [N/m] and M [kg], (3N, 3N); the surface in the region `held` is held weakly."""
+    if settings.law == "package":
+        fixed = [] if held is None else [FixedRegion(held, "nitsche")]
+        model = build_model(body, theta_scheme(0.01), fixed=fixed)
+        found = assemble_matrices(Simulation(model, Parameters(young_pa, poissons_ratio, DENSITY)))
+        return found.stiffness.tocsc(), found.mass.tocsc()
+    lam, mu = lame(young_pa, poissons_ratio)
+    k = stiffness(body, settings.law, lam, mu)
+    if held is not None:
+        k = k + hold(body, held, settings.law, lam, mu)
+    return k, mass(body, DENSITY, settings.consistent)
 
 
 def reference_tip_m(poissons_ratio: float) -> float:
@@ -71,12 +97,9 @@ def beam(cells: int, settings: Settings, poissons_ratio: float, turned: bool) ->
     thin = 0.2 * h / settings.detail if turned else 1e-6
     root = Placed(Box((thin, 1, 1), (-LENGTH / 2, 0, 0)), turn)
     tip = Placed(Box((0.6 * thin, 1, 1), (LENGTH / 2, 0, 0)), turn)
-    lam, mu = lame(YOUNG, poissons_ratio)
-    k, m = stiffness(body, settings.law, lam, mu), mass(body, DENSITY, settings.consistent)
+    k, m = matrices(body, settings, YOUNG, poissons_ratio, root if turned else None)
     load = LOAD * (surface_weights(body, tip)[:, None] * turn[:, 1]).ravel()
-    if turned:
-        k = k + hold(body, root, settings.law, lam, mu)
-    else:
+    if not turned:
         free = np.repeat(body.node_position_m[:, 0] > -LENGTH / 2 + 1e-9, 3)
         k, m, load = k[free][:, free].tocsc(), m[free][:, free].tocsc(), load[free]
     error = 100 * (load @ factorise(k)(load) / LOAD / reference_tip_m(poissons_ratio) - 1)
@@ -93,10 +116,8 @@ def sphere(
     h = 2 * radius / cells
     centre = h * np.asarray(shift)
     body = settings.body(Sphere(radius, centre), h)
-    lam, mu = lame(YOUNG, 0.3)
-    rate = np.sqrt(mu / DENSITY) / radius
-    m = mass(body, DENSITY, settings.consistent)
-    hertz, shapes = modes(stiffness(body, settings.law, lam, mu), m, 16, shift=-((0.3 * rate) ** 2))
+    rate = np.sqrt(lame(YOUNG, 0.3)[1] / DENSITY) / radius
+    hertz, shapes = modes(*matrices(body, settings, YOUNG, 0.3), 16, shift=-((0.3 * rate) ** 2))
     first = np.argsort(hertz)[6:16]
     away = body.node_position_m - centre
     away /= np.linalg.norm(away, axis=1, keepdims=True) + 1e-12
@@ -139,7 +160,7 @@ def membrane(cells: int, settings: Settings, poissons_ratio: float = 0.499) -> f
     """Error [%] of the mean deflection of Cook's membrane with `cells` cells along it, in plane strain."""
     h = 48.0 / cells
     body = settings.body(Membrane(2 * h), h, "bounds")  # one cell alone would have no node inside
-    k = stiffness(body, settings.law, *lame(1.0, poissons_ratio))
+    k, _ = matrices(body, settings, 1.0, poissons_ratio)
     weight = surface_weights(body, Box((1e-6, 200.0, 200.0), (48.0, 30.0, 0.0)))
     load = np.zeros((body.node_count, 3))
     load[:, 1] = weight * 2 * h
@@ -159,5 +180,5 @@ def patch(settings: Settings) -> float:
     stress = lam * np.trace(strain) * np.eye(3) + 2 * mu * strain
     traction = np.zeros((body.node_count, 3))
     np.add.at(traction, body.cell_nodes, body.cells.dilatation_table_m2[body.cells.gradient_index] @ stress)
-    force = (stiffness(body, settings.law, lam, mu) @ (body.node_position_m @ a.T).ravel()).reshape(-1, 3)
+    force = (matrices(body, settings, YOUNG, 0.3)[0] @ (body.node_position_m @ a.T).ravel()).reshape(-1, 3)
     return float(np.abs(force - traction).max() / np.abs(traction).max())

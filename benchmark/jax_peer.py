@@ -92,17 +92,24 @@ class Peer:
         self.neighbour, self.cell_nodes = jnp.asarray(neighbour), jnp.asarray(body.cell_nodes)
         self.where = jnp.asarray(body.cell_nodes[:, :, None] * 27 + offset)  # (C, 8, 8): place in the matrix's rows
         self.products = as_jax(table[body.cells.gradient_index])
+        mean = body.cells.dilatation_table_m2 / np.sqrt(body.cells.volume_table_m3)[:, None, None]
+        self.mean = as_jax(mean[body.cells.gradient_index])
+        mass = np.zeros((body.node_count, 27))
+        mass[row, offset_of[place]] = body.mass_m3
+        self.mass = as_jax(mass)  # rows of 27 neighbours, over the density
         self.volume, self.free = as_jax(body.node_volume_m3)[:, None], as_jax(model.dirichlet.free)[:, None]
         self.corners, self.spacing = as_jax(corner * body.grid.spacing_m), body.grid.spacing_m
         self.signs = as_jax(SIGNS)
 
     def _cell_blocks(self, m: Material, r: Any) -> Any:
-        """E (λ RGRᵀ + μ(RGᵀRᵀ + tr G)), (C, 8, 8, 3, 3)."""
+        """E R (μ(Gᵀ + tr G - ⅔ G) + (λ + ⅔ μ) b bᵀ/V) Rᵀ, (C, 8, 8, 3, 3)."""
         lam = m.poisson / ((1 + m.poisson) * (1 - 2 * m.poisson))
         mu = 0.5 / (1 + m.poisson)
         turned = jnp.einsum("cab,cpqbd,ced->cpqae", r, self.products, r, optimize=True)
         trace = jnp.trace(self.products, axis1=3, axis2=4)[..., None, None] * jnp.eye(3, dtype=r.dtype)
-        return m.young * (lam * turned + mu * (jnp.swapaxes(turned, 3, 4) + trace))
+        mean = jnp.einsum("cab,cpb->cpa", r, self.mean)
+        bulk = (lam + 2 / 3 * mu) * mean[:, :, None, :, None] * mean[:, None, :, None, :]
+        return m.young * (mu * (jnp.swapaxes(turned, 3, 4) + trace - 2 / 3 * turned) + bulk)
 
     def step(self, m: Material, state: tuple) -> tuple[tuple, Any]:
         """The state after a step, and the solve's iterations."""
@@ -111,17 +118,18 @@ class Peer:
         f = jnp.einsum("cpa,pb->cab", predicted, self.signs) / (4 * self.spacing) + jnp.eye(3, dtype=u.dtype)
         r = closest_rotation(f)
         k = self._cell_blocks(m, r)
-        mass = m.density * self.volume
         known = s.q_v * v + s.q_a * a
         y = u[self.cell_nodes]
         y = y - y[:, :1] + self.corners
         y = y - jnp.einsum("cab,pb->cpa", r, self.corners) - m.stiffness_damping * known[self.cell_nodes]
         force = jnp.einsum("cpqab,cqb->cpa", k, y)
-        rhs = mass * (m.gravity + s.p_v * v + s.p_a * a + m.mass_damping * known)
+        driving = s.p_v * v + s.p_a * a + m.mass_damping * known
+        rhs = m.density * (self.volume * m.gravity + jnp.einsum("nk,nka->na", self.mass, driving[self.neighbour]))
         rhs = rhs.at[self.cell_nodes].add(-force)
         scale = s.c_k + s.c_d * m.stiffness_damping
         rows = jnp.zeros((27 * len(u), 3, 3), u.dtype).at[self.where].add(scale * k).reshape(-1, 27, 3, 3)
-        rows = rows.at[:, 13].add((s.c_m + s.c_d * m.mass_damping) * mass[..., None] * jnp.eye(3, dtype=u.dtype))
+        inertia = (s.c_m + s.c_d * m.mass_damping) * m.density * self.mass
+        rows = rows + inertia[..., None, None] * jnp.eye(3, dtype=u.dtype)
         increment, iterations = self._solve(rows, rhs * self.free, s.step_s * v * self.free)
         after = (u + increment, (s.d_u * increment + s.d_v * v + s.d_a * a) * self.free)
         return (*after, (s.e_u * increment + s.e_v * v + s.e_a * a) * self.free), iterations

@@ -42,8 +42,9 @@ class PlainSimulation:
         body = model.body
         self.model, self.parameters, self.preconditioner = model, parameters, preconditioner
         self.spacing, self.nodes, self.count = body.grid.spacing_m, body.cell_nodes, body.node_count
-        self.mass = parameters.density_kg_m3 * body.node_volume_m3
-        self.external = self.mass[:, None] * parameters.gravity_m_s2
+        self.mass = parameters.density_kg_m3 * body.mass_matrix_m3
+        self.mass_of_freedoms = sp.kron(self.mass, sp.identity(3), format="csr")
+        self.external = parameters.density_kg_m3 * body.node_volume_m3[:, None] * parameters.gravity_m_s2
         self.start = np.zeros((self.count, 3))
         self.lam, self.mu = lame(parameters.poissons_ratio)
         self.young = parameters.youngs_modulus_pa[body.cell_region]
@@ -54,8 +55,12 @@ class PlainSimulation:
         gradients = table[body.cells.gradient_index]
         trace = np.trace(gradients, axis1=3, axis2=4)[..., None, None] * np.eye(3)
         # The element matrices at rest, once; a step only turns them.
+        mean = (body.cells.dilatation_table_m2 / np.sqrt(body.cells.volume_table_m3)[:, None, None])[
+            body.cells.gradient_index
+        ]
         self.element = self.young[:, None, None, None, None] * (
-            self.lam * gradients + self.mu * (np.swapaxes(gradients, 3, 4) + trace)
+            self.mu * (np.swapaxes(gradients, 3, 4) + trace - 2 / 3 * gradients)
+            + (self.lam + 2 / 3 * self.mu) * np.einsum("cpa,cqb->cpqab", mean, mean)
         )
         dof = 3 * self.nodes[:, :, None].astype(np.int64) + np.arange(3)
         self.rows = np.broadcast_to(dof[:, :, None, :, None], self.element.shape).ravel()
@@ -86,12 +91,12 @@ class PlainSimulation:
             columns = np.broadcast_to(dof[:, None, :, None, :], blocks.shape).ravel()
             stiffness = stiffness + sp.coo_matrix((blocks.ravel(), (rows, columns)), shape=stiffness.shape).tocsr()
             np.add.at(weak_force, cells.nodes, cells.forces(u, self.start, target, flat, self.young, self.lam, self.mu))
-        diagonal = np.repeat((scheme.c_m + scheme.c_d * p.mass_damping_per_s) * self.mass, 3)
-        matrix = ((scheme.c_k + scheme.c_d * p.stiffness_damping_s) * stiffness + sp.diags(diagonal)).tocsr()
+        inertia = (scheme.c_m + scheme.c_d * p.mass_damping_per_s) * self.mass_of_freedoms
+        matrix = ((scheme.c_k + scheme.c_d * p.stiffness_damping_s) * stiffness + inertia).tocsr()
         clock = _lap(seconds, "assembly", clock)
         corners = CORNER_OFFSETS * self.spacing
         stretched = corners + u[self.nodes] - u[self.nodes[:, :1]] - corners @ np.swapaxes(r, 1, 2)
-        rhs = self.external - weak_force + scheme.p_v * self.mass[:, None] * v
+        rhs = self.external - weak_force + scheme.p_v * (self.mass @ v)
         np.subtract.at(rhs, self.nodes, np.einsum("cpqab,cqb->cpa", turned, stretched))
         clock = _lap(seconds, "forces", clock)
         increment, iterations = self._solve(matrix, rhs, scheme.step_s * mean)

@@ -1,4 +1,4 @@
-"""The rows of numbers that whole steps on a device read and write, laid out once for Python and for kernels.
+"""Rows of numbers that loops and whole steps on a device read and write, laid out once for Python and for kernels.
 
 A field carries the name of the registered parameter it holds; λ and μ (for a Young's modulus of 1) are derived from
 Poisson's ratio. The kernels' structures and places are generated from these tables as text.
@@ -25,6 +25,10 @@ MATERIAL: Layout = (
 )
 RELATIVE = ("density_kg_m3", "contact_stiffness_pa_per_m", "youngs_modulus_pa")
 REGIONAL = "youngs_modulus_pa"
+
+# What a cell's stiffness is made of: ∫∇N_p ∇N_qᵀ [m] for the corner pairs p <= q, nine numbers each, and
+# ∫∇N_p / √V [√m] of the corners, V the filled volume.
+CELL: Layout = (("gradients", 324), ("dilatation", 24))
 
 # What a node collects in the steps run backwards. The entry of gravity is Mλ, that of density what inertia gives to the
 # logarithm of the density; the last are the derivatives by the initial displacement, through moving held nodes.
@@ -69,5 +73,5 @@ def places(prefix: str, layout: Layout) -> str:
 
 
 def kernel_text() -> str:
-    """What the kernels of whole steps are compiled with."""
-    return structure("Material", MATERIAL, REGIONAL) + places("BY", ADJOINT_SUMS)
+    """What the kernels of cells and of whole steps are compiled with."""
+    return structure("Material", MATERIAL, REGIONAL) + places("BY", ADJOINT_SUMS) + places("CELL", CELL)

@@ -5,7 +5,7 @@ argument(s) and is deterministic: the same input gives the same bits.
 
 Fixed arrays that several loops take: cell_nodes (C, 8), the cells' corners, corner p at offset (p >> 2, p >> 1 & 1, p
 & 1); node_cells (N, 8), the cell whose corner p a node is, -1 for none; gradient_index (C,), the cells' rows of table
-(·, 36, 9) [m], ∫∇N_p ∇N_qᵀ of the corner pairs p <= q; young (C,) [Pa]; lam, mu: Lamé parameters for E = 1 Pa;
+(·, 348), laid out as `layout.CELL`; young (C,) [Pa]; lam, mu: Lamé parameters for E = 1 Pa;
 row_start (N + 1,), column (B,), slot (N, 27): the block-sparse pattern, slot the place of each neighbour, -1 for none;
 free (N,), 0 for held nodes; nodes, weight (P, 8): the corners that a contact point rides on; point_start (C + 1,): the
 points of each cell.
@@ -171,13 +171,13 @@ class CellLoops(Protocol):
         lam: float,
         mu: float,
         scale: float,
-        diagonal: Array,
+        inertia: Array,
         row_start: Array,
         slot: Array,
         blocks: Array,
         /,
     ) -> None:
-        """blocks (B, 9): scale · K + diag(diagonal), diagonal (N,)."""
+        """blocks (B, 9): scale · K + inertia (B,) times unit matrices."""
 
 
 class ContactLoops(Protocol):
@@ -241,6 +241,9 @@ class MatrixLoops(Protocol):
 
     def multiply(self, row_start: Array, column: Array, blocks: Array, x: Array, out: Array, /) -> None:
         """out (N, 3) = A x (N, 3)."""
+
+    def multiply_scalars(self, row_start: Array, column: Array, values: Array, x: Array, out: Array, /) -> None:
+        """out (N, W) = S x (N, W), S with one number for each block of the pattern, values (B,)."""
 
     def conjugate_gradient(
         self,

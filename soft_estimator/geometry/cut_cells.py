@@ -17,6 +17,9 @@ from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
 
 # Pairs (p, q) with p <= q of cell corners: the independent blocks of a symmetric element matrix.
 PAIRS = np.array([(p, q) for p in range(8) for q in range(p, 8)], dtype=np.int64)
+# Part of a cell's mass that is consistent, ∫N_p N_q; the rest is lumped. Consistent mass makes waves too fast, lumped
+# mass too slow; docs/elements.md says what speaks for this share.
+CONSISTENT_SHARE = 0.6
 
 
 def _polynomials() -> tuple[np.ndarray, np.ndarray]:
@@ -113,6 +116,18 @@ class CutCells:
     surface_phi: np.ndarray
     sliver_nodes: np.ndarray
     sliver_volume_weights_m3: np.ndarray
+
+    @property
+    def element_table(self) -> np.ndarray:
+        """What the loops over cells take of each row, (T, 348): `layout.CELL`."""
+        rows = len(self.volume_table_m3)
+        mean = self.dilatation_table_m2.reshape(rows, 24) / np.sqrt(self.volume_table_m3)[:, None]
+        return np.concatenate([self.gradient_table_m.reshape(rows, -1), mean], axis=1)
+
+    @property
+    def consistent_mass_table_m3(self) -> np.ndarray:
+        """The consistent part of the mass over the density, for the pairs p <= q, (T, 36)."""
+        return CONSISTENT_SHARE * self.mass_table_m3
 
 
 def snap(grid: SignedDistanceGrid, snap_fraction: float) -> SignedDistanceGrid:

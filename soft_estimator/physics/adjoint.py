@@ -187,7 +187,7 @@ class Adjoint:
         s = self.simulation.at_start()
         d = s.device
         a_bar, v = a_bar * s.model.dirichlet.free[:, None], d.host(state.v)
-        lmbda = d.up(a_bar / (p.density_kg_m3 * s.model.body.node_volume_m3)[:, None])
+        lmbda = s.accelerated(d.up(a_bar))
         stage, at = s.force_balance(state.u)
         u_bar += d.host(self._pulled(s, stage, at, d.zero, lmbda, g, self.start_bar).u)
         v_bar -= p.mass_damping_per_s * a_bar

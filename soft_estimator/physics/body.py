@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from scipy.spatial import cKDTree
 
 from soft_estimator.geometry.cell_slopes import CellSlopes, cell_slopes
-from soft_estimator.geometry.cut_cells import CutCells, cut, snap
+from soft_estimator.geometry.cut_cells import PAIRS, CutCells, cut, snap
 from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid, correct_curvature
 from soft_estimator.geometry.surface import EmbeddedSurface, extract_surface, vertex_areas_m2
 from soft_estimator.physics.contact_points import ContactPoints, bind_contact_points
@@ -46,7 +47,9 @@ class Body:
     Attributes:
         grid: the field after curvature correction and snapping. cells: integrals of the active cells.
         node_index: flat grid index of each active node, (N,). node_position_m: rest positions, (N, 3).
-        node_volume_m3: Σ w_v, so that density times this is the lumped mass, (N,).
+        node_volume_m3: Σ w_v, so that density times this is the mass that gravity pulls at a node, (N,).
+        mass_m3: mass matrix over the density, (B,): one number for each block of the pattern, the same along x, y and
+            z. Its rows sum to node_volume_m3.
         cell_nodes: active nodes of each cell, (C, 8), int32. cell_region: material region of each cell, (C,), int32.
         node_cells: cell in which a node is corner p, -1 for none, (N, 8), int32.
         row_start, column, slot: block-sparse pattern: row i holds column[row_start[i]:row_start[i+1]]; slot (N, 27)
@@ -60,6 +63,7 @@ class Body:
     node_index: np.ndarray
     node_position_m: np.ndarray
     node_volume_m3: np.ndarray
+    mass_m3: np.ndarray
     cell_nodes: np.ndarray
     cell_region: np.ndarray
     node_cells: np.ndarray
@@ -89,6 +93,11 @@ class Body:
     def slopes(self) -> CellSlopes:
         """Slopes of the shape functions at the cells' quadrature points; worked out when first asked for."""
         return cell_slopes(self.cells, self.grid.spacing_m)
+
+    @cached_property
+    def mass_matrix_m3(self) -> csr_matrix:
+        """`mass_m3` as a matrix (N, N)."""
+        return csr_matrix((self.mass_m3, self.column, self.row_start), shape=(self.node_count, self.node_count))
 
     def surface_positions_m(self, u: np.ndarray | None = None) -> np.ndarray:
         """Vertices of the surface [m] for nodal displacements u (N, 3) [m], at rest by default."""
@@ -131,6 +140,7 @@ def build_body(
     row_start, column, slot = _pattern(node_index, node_cells, grid.shape)
     active = np.full(grid.phi_m.size, -1, dtype=np.int64)
     active[node_index] = np.arange(count)
+    volume = _node_volumes(cells, cell_nodes, active, count)
     position = grid.node_positions_m(node_index)
     centres = position[cell_nodes].mean(axis=1)
     region = np.zeros(len(cell_nodes)) if region_of is None else region_of(centres)  # type: ignore[operator]
@@ -141,7 +151,8 @@ def build_body(
         cells=cells,
         node_index=node_index,
         node_position_m=position,
-        node_volume_m3=_node_volumes(cells, cell_nodes, active, count),
+        node_volume_m3=volume,
+        mass_m3=_mass(cells, cell_nodes, slot, volume),
         cell_nodes=cell_nodes,
         cell_region=np.asarray(region, dtype=np.int32),
         node_cells=node_cells,
@@ -176,6 +187,22 @@ def _node_volumes(cells: CutCells, cell_nodes: np.ndarray, active: np.ndarray, c
     held = nodes >= 0
     share = cells.sliver_volume_weights_m3.sum(axis=1, keepdims=True) / np.maximum(held.sum(axis=1, keepdims=True), 1)
     return volume + np.bincount(nodes[held], np.broadcast_to(share, nodes.shape)[held], count)
+
+
+def _mass(cells: CutCells, cell_nodes: np.ndarray, slot: np.ndarray, volume: np.ndarray) -> np.ndarray:
+    """The lumped volumes, of which each cell spreads the consistent part from its corners to their neighbours."""
+    out = np.zeros(int(slot.max()) + 1)
+    out[slot[:, 13]] = volume
+    table = cells.consistent_mass_table_m3[cells.gradient_index]
+    for k, (p, q) in enumerate(PAIRS):
+        if p == q:
+            continue
+        for one, other in ((p, q), (q, p)):
+            place = slot[cell_nodes[:, one], (CORNER_OFFSETS[other] - CORNER_OFFSETS[one] + 1) @ np.array([9, 3, 1])]
+            # Each place occurs once: a node is the same corner of one cell at most.
+            out[place] += table[:, k]
+            out[slot[cell_nodes[:, one], 13]] -= table[:, k]
+    return out
 
 
 def _bind_surface(

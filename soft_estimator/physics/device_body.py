@@ -27,7 +27,8 @@ class DeviceBody:
     Attributes:
         backend, xp, dtype: where and in which precision it computes. spacing_m: edge of a cell.
         position: of the nodes at rest [m], (N, 3). volume: of the nodes [m³], (N,), in double precision.
-        cell_nodes, node_cells, gradient_index, cell_region, fill: see `Body` and `CutCells`. table: gradient products.
+        mass: mass matrix over the density [m³], (B,), see `Body.mass_m3`.
+        cell_nodes, node_cells, gradient_index, cell_region, fill: see `Body` and `CutCells`. table: `element_table`.
         row_start, column, slot: pattern of the block matrix. free: 1 for free nodes, 0 for held ones, (N,).
         point_nodes, point_weight, point_start, point_area: surface points, see `ContactPoints`.
         zero: nodal vector of zeros, (N, 3).
@@ -39,11 +40,11 @@ class DeviceBody:
         self.nodes, self.cells = body.node_count, body.cell_count
         up = backend.to_device
         self.position = up(body.node_position_m, dtype)
-        self.volume = up(body.node_volume_m3)
+        self.volume, self.mass = up(body.node_volume_m3), up(body.mass_m3, dtype)
         self.cell_nodes, self.node_cells = up(body.cell_nodes), up(body.node_cells)
         self.cell_region, self.fill = up(body.cell_region), up(body.cells.fill)
         self.gradient_index = up(body.cells.gradient_index)
-        self.table = up(body.cells.gradient_table_m, dtype)
+        self.table = up(body.cells.element_table, dtype)
         self.row_start, self.column, self.slot = up(body.row_start), up(body.column), up(body.slot)
         self.free = up(free, dtype)
         points = body.contact_points
@@ -83,6 +84,13 @@ class DeviceBody:
         out = self.xp.zeros_like(self.zero)
         self.backend.gather(corner, self.node_cells, scale, out)
         return out
+
+    def weighed(self, nodal: Array) -> Array:
+        """Mass matrix over the density times nodal vectors, (N, 3) or (N, 3, K)."""
+        flat = self.xp.ascontiguousarray(nodal).reshape(self.nodes, -1)
+        out = self.xp.empty_like(flat)
+        self.backend.multiply_scalars(self.row_start, self.column, self.mass, flat, out)
+        return out.reshape(nodal.shape)
 
     def scattered(self, nodes: np.ndarray, values: np.ndarray) -> Array:
         """Host values (S, 8, 3) of a few cells summed at their nodes, (N, 3), in order."""

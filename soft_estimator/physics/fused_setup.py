@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.layout import ADJOINT_SUMS, MATERIAL, REGIONAL, RELATIVE, place
+from soft_estimator.physics.body import Body
 from soft_estimator.physics.coarse import coarse_grid
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.parameters import Parameters, lame, lame_slope
@@ -71,14 +72,32 @@ def body_arrays(s: Simulation) -> dict[str, Any]:
     for r, (nodes, _) in enumerate(s.model.dirichlet.held):
         held[nodes] = r
     load = s.model.load_n if len(s.model.load_n) else np.zeros((body.node_count, 3))
+    near, spread = mass_stencil(body)
     own: tuple[str, ...] = ("cell_nodes", "node_cells", "cell_region", "gradient_index", "table", "position")
     own += ("free", "volume", "slot", "row_start", "column", "point_nodes", "point_weight", "point_start", "point_area")
     return {
         **{name: getattr(d, name) for name in own},
         "load": to_device(load),
         "held": to_device(held),
+        "near": to_device(near),
+        "spread": to_device(spread, d.dtype),
+        "mass_table": body.cells.consistent_mass_table_m3,
         "coarse": _coarse_arrays(s),
     }
+
+
+def mass_stencil(body: Body) -> tuple[np.ndarray, np.ndarray]:
+    """The mass matrix over the density as M x = volume x_i + Σ_o spread_oi (x_near - x_i): near, spread (27, N).
+
+    Differences keep in single precision what a body moves as a whole. Where there is no neighbour, near is the node
+    itself; so it is at place 13, where spread is what the diagonal has less than the volume.
+    """
+    there = body.slot >= 0
+    place = np.where(there, body.slot, 0)
+    near = np.where(there, body.column[place], np.arange(body.node_count)[:, None])
+    spread = np.where(there, body.mass_m3[place], 0.0)
+    spread[:, 13] -= body.node_volume_m3
+    return np.ascontiguousarray(near.T, np.int32), np.ascontiguousarray(spread.T)
 
 
 def _coarse_arrays(s: Simulation) -> dict[str, Any] | None:

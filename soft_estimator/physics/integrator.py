@@ -12,7 +12,7 @@ with: v itself swings from step to step in modes much faster than the step, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from soft_estimator.backends.interface import Array
 
@@ -104,6 +104,9 @@ def hht_scheme(step_s: float, alpha: float = -0.05, *, lagged: bool = False) -> 
 FORCE_BALANCE = Integrator(
     step_s=0.0, predictor=0.0, c_m=0.0, c_d=0.0, c_k=0.0, p_v=0.0, d_u=0.0, d_v=0.0, ahead_v=0.0, ahead_a=1.0
 )  # fmt: skip
+
+# Its matrix is M alone: accelerations that forces give.
+ACCELERATION = replace(FORCE_BALANCE, c_m=1.0)
 
 
 def fallback_scheme(scheme: Integrator, parts: int = 1) -> Integrator:

@@ -18,16 +18,16 @@ from soft_estimator.physics.terms.nitsche import Nitsche
 
 @dataclass(frozen=True)
 class Matrices:
-    """stiffness K [N/m] and lumped mass M [kg], both (3N, 3N), and which degrees of freedom are free, (3N,)."""
+    """stiffness K [N/m] and mass M [kg], both (3N, 3N), and which degrees of freedom are free, (3N,)."""
 
     stiffness: sp.csr_matrix
-    mass: sp.dia_matrix
+    mass: sp.csr_matrix
     free: np.ndarray
 
     def modes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The lowest natural frequencies [Hz], (count,), and shapes with mass 1, (3N, count), of a held body."""
         k = self.stiffness[self.free][:, self.free]
-        m = sp.diags(self.mass.diagonal()[self.free])
+        m = self.mass[self.free][:, self.free]
         values, vectors = eigsh(k, count, m, sigma=0.0, which="LM")
         shapes = np.zeros((len(self.free), count))
         shapes[self.free] = vectors
@@ -47,6 +47,6 @@ def assemble_matrices(simulation: Simulation, u: np.ndarray | None = None) -> Ma
             term.assemble(Strained(term, at), 1.0, assembly)
     blocks = assembly.finished()
     system = LinearSystem(d.row_start, d.column, blocks, blocks, d.free)
-    mass = np.repeat(d.host(s.mass), 3)
+    mass = s.parameters.density_kg_m3 * sp.kron(s.model.body.mass_matrix_m3, sp.identity(3), format="csr")
     free = np.repeat(s.model.dirichlet.free > 0, 3)
-    return Matrices(system.to_scipy(s.backend).tocsr(), sp.diags(mass), free)
+    return Matrices(system.to_scipy(s.backend).tocsr(), mass, free)

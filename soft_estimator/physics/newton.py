@@ -94,11 +94,7 @@ class StepPotential:
         s, d = self.simulation, self.simulation.device
         stage = self.stage(increment)
         prepared = s.prepare(stage)
-        pulled = self.linear.diagonal[:, None] * increment
-        if self.linear.blocks is not None:
-            product = s.xp.empty_like(increment)
-            s.backend.multiply(d.row_start, d.column, self.linear.blocks, increment, product)
-            pulled = pulled + product
+        pulled = self.linear.times(increment)
         parts = [0.5 * _dot(increment, pulled), -_dot(self.force, increment)]
         imbalance = self.force - pulled
         for term, at in zip(s.terms, prepared):
@@ -110,10 +106,7 @@ class StepPotential:
 
     def system(self, trial: Trial, definite: bool) -> LinearSystem:
         """The second derivative of Φ."""
-        s, assembly = self.simulation, Assembly(self.simulation.device)
-        assembly.diagonal += self.linear.diagonal
-        if self.linear.blocks is not None:
-            assembly.blocks = self.linear.blocks.copy()
+        s, assembly = self.simulation, self.linear.copy()
         stage = self.stage(trial.increment, definite)
         for term, prepared in zip(s.terms, trial.at):
             if term.curved:

@@ -1,12 +1,19 @@
 """Weak Dirichlet conditions on the embedded surface by Nitsche's method.
 
-On the surface Γ of the chosen cells the energy gains -∫(P n)·(u - u_D) + ½η∫|u - u_D|², with P = R σ(û) the corotated
-stress and û = Rᵀ(x+u) - x. With T_pq = λH + μ(Hᵀ + tr(H) I), H = ∫N_p n ∇N_qᵀ, a cell's force on its corners is
+On the surface Γ of the chosen cells the energy gains -∫(P n)·(u - u_D) + ½η∫|u - u_D|² + ½ζ(∫n·Rᵀ(u - u_D))², with
+P = R σ(û) the corotated stress and û = Rᵀ(x+u) - x. The stress is the element's own, whose pressure is that of the
+cell's mean dilatation: with H = ∫N_p n ∇N_qᵀ, n_p = ∫N_p n, b_q = ∫_Ω∇N_q and the cell's filled volume V,
 
-    -R T û - R Tᵀ Rᵀ w + η W w,      w = u - u_D,  W_pq = ∫N_p N_q.
+    T_pq = μ(Hᵀ + tr(H) I - ⅔ H) + (λ + ⅔ μ) n_p b_qᵀ / V,
 
-η = 4 (λ+2μ) E γ, where γ is the largest value of ∫_Γ(∂ₙf)² / ∫_Ω|∇f|² over the cell's functions f: large enough for
-a positive definite system however the surface cuts the cell. Few cells carry it, so plain array algebra does.
+and a cell's force on its corners is
+
+    -R T û - R Tᵀ Rᵀ w + η W w + ζ R n nᵀ Rᵀ w,      w = u - u_D,  W_pq = ∫N_p N_q.
+
+η = 8 μ E γ, where γ is the largest value of ∫_Γ(∂ₙf)² / ∫_Ω|∇f|² over the cell's functions f, and ζ = 4 (λ + ⅔ μ)
+E / V: large enough for a positive definite system however the surface cuts the cell. Pressure is one number a cell and
+feels ∫u·n alone, so its penalty asks for no more, and the held face does not lock as ν → ½. Few cells carry it, so
+plain array algebra does.
 """
 
 from __future__ import annotations
@@ -29,6 +36,7 @@ class NitscheCells:
     Attributes:
         cell: (S,). nodes: (S, 8). slots: places of the blocks (p, q) in the matrix, (S, 8, 8).
         h_products: ∫N_p n ∇N_qᵀ [m], (S, 8, 8, 3, 3). w_products: ∫N_p N_q [m²], (S, 8, 8). gamma: [1/m], (S,).
+        normal: n/√V [√m], dilatation: b/√V [√m], both (S, 8, 3).
         corners_m: corners relative to corner 0, (8, 3).
     """
 
@@ -38,21 +46,31 @@ class NitscheCells:
     h_products: np.ndarray
     w_products: np.ndarray
     gamma: np.ndarray
+    normal: np.ndarray
+    dilatation: np.ndarray
     corners_m: np.ndarray
 
     def _traction(self, lam: float, mu: float) -> np.ndarray:
+        """T for E = 1, (S, 8, 8, 3, 3)."""
         h = self.h_products
         trace = np.trace(h, axis1=3, axis2=4)[..., None, None]
-        return lam * h + mu * (np.swapaxes(h, 3, 4) + trace * np.eye(3))
+        mean = np.einsum("spa,sqb->spqab", self.normal, self.dilatation)
+        return mu * (np.swapaxes(h, 3, 4) + trace * np.eye(3) - 2 / 3 * h) + (lam + 2 / 3 * mu) * mean
 
     def _penalty(self, lam: float, mu: float) -> np.ndarray:
-        return (4.0 * (lam + 2 * mu) * self.gamma)[:, None, None] * self.w_products
+        """η W for E = 1, (S, 8, 8)."""
+        return (8.0 * mu * self.gamma)[:, None, None] * self.w_products
+
+    def _gap_part(self, lam: float, mu: float, traction: np.ndarray) -> np.ndarray:
+        """Tᵀ - ζ n nᵀ, what acts on the turned gap Rᵀ w, (S, 8, 8, 3, 3)."""
+        push = 4.0 * (lam + 2 / 3 * mu) * np.einsum("spa,sqb->spqab", self.normal, self.normal)
+        return traction.transpose(0, 2, 1, 4, 3) - push
 
     def blocks(self, r: np.ndarray, young: np.ndarray, lam: float, mu: float) -> np.ndarray:
         """Matrix blocks (S, 8, 8, 9); r: all cell rotations (C, 9), young: E of all cells (C,)."""
         turn = r[self.cell].reshape(-1, 1, 1, 3, 3)
         t = self._traction(lam, mu)
-        both = t + t.transpose(0, 2, 1, 4, 3)
+        both = t + self._gap_part(lam, mu, t)
         block = -turn @ both @ np.swapaxes(turn, 3, 4) + self._penalty(lam, mu)[..., None, None] * np.eye(3)
         return (young[self.cell][:, None, None, None, None] * block).reshape(-1, 8, 8, 9)
 
@@ -72,7 +90,7 @@ class NitscheCells:
         """
         turn, local, gap = self._local(u, z, target, r)
         t = self._traction(lam, mu)
-        pulled = _times(t, local) + _times_transposed(t, gap @ turn)
+        pulled = _times(t, local) + _times(self._gap_part(lam, mu, t), gap @ turn)
         force = -pulled @ np.swapaxes(turn, 1, 2) + np.einsum("spq,sqa->spa", self._penalty(lam, mu), gap)
         return young[self.cell][:, None, None] * force
 
@@ -87,10 +105,11 @@ class NitscheCells:
     def energy(
         self, u: np.ndarray, target: np.ndarray, r: np.ndarray, young: np.ndarray, lam: float, mu: float
     ) -> float:
-        """-∫(P n)·(u - u_D) + ½η∫|u - u_D|² [J]."""
+        """-∫(P n)·(u - u_D) + ½η∫|u - u_D|² + ½ζ(∫n·Rᵀ(u - u_D))² [J]."""
         turn, local, gap = self._local(u, np.zeros_like(u), target, r)
         work = np.einsum("spa,spa->s", gap @ turn, _times(self._traction(lam, mu), local))
         spring = np.einsum("spa,spq,sqa->s", gap, self._penalty(lam, mu), gap)
+        spring += 4.0 * (lam + 2 / 3 * mu) * np.einsum("spa,spa->s", self.normal, gap @ turn) ** 2
         return float(young[self.cell] @ (0.5 * spring - work))
 
     def forces_adjoint(
@@ -110,8 +129,9 @@ class NitscheCells:
         at = lmbda[self.nodes]
         back, gap_back = at @ turn, gap @ turn
         t = self._traction(lam, mu)
-        local_bar, gap_bar = -stiff * _times_transposed(t, back), -stiff * _times(t, back)
-        back_bar = -stiff * (_times(t, local) + _times_transposed(t, gap_back))
+        on_gap = self._gap_part(lam, mu, t)
+        local_bar, gap_bar = -stiff * _times_transposed(t, back), -stiff * _times_transposed(on_gap, back)
+        back_bar = -stiff * (_times(t, local) + _times(on_gap, gap_back))
         straight = stiff * np.einsum("spq,sqa->spa", self._penalty(lam, mu), at)
         y = (local + self.corners_m) @ np.swapaxes(turn, 1, 2)
         r_bar = sum(
@@ -144,9 +164,10 @@ class NitscheCells:
         turn, local, gap = self._local(u, z, target, r)
         d_turn = dr.reshape(-1, 3, 3)
         t = self._traction(lam, mu)
+        on_gap = self._gap_part(lam, mu, t)
         y = (local + self.corners_m) @ np.swapaxes(turn, 1, 2)
-        pulled = _times(t, local) + _times_transposed(t, gap @ turn)
-        change = _times(t, y @ d_turn) + _times_transposed(t, gap @ d_turn)
+        pulled = _times(t, local) + _times(on_gap, gap @ turn)
+        change = _times(t, y @ d_turn) + _times(on_gap, gap @ d_turn)
         force = -pulled @ np.swapaxes(d_turn, 1, 2) - change @ np.swapaxes(turn, 1, 2)
         by_lame = self.forces(u, z, target, r, young, 1.0, 0.0)
         by_shear = self.forces(u, z, target, r, young, 0.0, 1.0)
@@ -171,7 +192,8 @@ def nitsche_cells(body: Body, region: Shape) -> NitscheCells:
     trace = gradients[:, :, 0] + gradients[:, :, 4] + gradients[:, :, 8]
     scalar[:, PAIRS[:, 0], PAIRS[:, 1]] = trace
     scalar[:, PAIRS[:, 1], PAIRS[:, 0]] = trace
-    nodes = body.cell_nodes[select]
+    nodes, row = body.cell_nodes[select], cells.gradient_index[select]
+    root = np.sqrt(cells.volume_table_m3[row])[:, None, None]
     offset = CORNER_OFFSETS[None, :, :] - CORNER_OFFSETS[:, None, :] + 1
     return NitscheCells(
         cell=select,
@@ -180,6 +202,9 @@ def nitsche_cells(body: Body, region: Shape) -> NitscheCells:
         h_products=h_products,
         w_products=w_products,
         gamma=np.array([_largest_ratio(a, b) for a, b in zip(slopes, scalar, strict=True)]),
+        # Σ_q x_q ∂N_q/∂x = 1: the first column of Σ_q x_q H_pq is ∫N_p n.
+        normal=np.einsum("q,spqa->spa", CORNER_OFFSETS[:, 0] * h, h_products[..., 0]) / root,
+        dilatation=cells.dilatation_table_m2[row] / root,
         corners_m=CORNER_OFFSETS * h,
     )
 

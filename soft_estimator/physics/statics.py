@@ -98,9 +98,9 @@ def _downhill(s: Simulation, u: Array, increment: Array, rhs: Array) -> Array:
 def _balance_system(s: Simulation, u: Array, shift: float, definite: bool = False) -> tuple[LinearSystem, Array]:
     """One Newton round towards rest: the terms' stiffness at u, and the force out of balance."""
     state = State(u, s.device.zero, s.device.zero, 0.0)
-    stage = Stage(s.device, _REST, state, s.device.zero, all_implicit=True, definite=definite)
+    scheme = replace(_REST, c_m=shift)
+    stage = Stage(s.device, scheme, state, s.device.zero, all_implicit=True, definite=definite)
     at, assembly = s.prepare(stage), Assembly(s.device)
-    assembly.diagonal += shift * s.mass
     for term, prepared in zip(s.terms, at):
         term.add_blocks(stage, prepared, assembly)
     return s.system_of(assembly), s.right_hand_side(stage, at)

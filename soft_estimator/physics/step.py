@@ -19,11 +19,11 @@ from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.energy import drift_directions
 from soft_estimator.physics.guard import guarded_step
-from soft_estimator.physics.integrator import FORCE_BALANCE, fallback_scheme
+from soft_estimator.physics.integrator import ACCELERATION, FORCE_BALANCE, fallback_scheme
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.newton import minimise_step
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solver import LinearSystem, SolveReport, solve
+from soft_estimator.physics.solver import LinearSystem, SolveReport, SolverSettings, solve, solve_many
 from soft_estimator.physics.start import initial_displacement, initial_velocity
 from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.inertia import Inertia
@@ -125,7 +125,7 @@ class Simulation:
 
     @property
     def mass(self) -> Array:
-        """Lumped mass of the nodes [kg], (N,)."""
+        """Masses of the nodes [kg], (N,): sums of the mass matrix' rows."""
         return self.term(Inertia).mass
 
     def initial_state(self) -> State:
@@ -151,7 +151,19 @@ class Simulation:
         """a = M⁻¹ f - α₁ v on the free nodes; a rigid pose and motion strain nothing, so elasticity has no part."""
         start = self.at_start()
         force = start.right_hand_side(*start.force_balance(u))
-        return (force / self.mass[:, None] - self.parameters.mass_damping_per_s * v) * self.device.free[:, None]
+        return self.accelerated(force) - self.parameters.mass_damping_per_s * v * self.device.free[:, None]
+
+    def accelerated(self, force: Array) -> Array:
+        """M⁻¹ f on the free nodes, zero on held ones; f (N, 3) or (N, 3, K) [N]."""
+        d, assembly = self.device, Assembly(self.device)
+        still = State(d.zero, d.zero, d.zero, 0.0)
+        self.term(Inertia).add_blocks(Stage(d, ACCELERATION, still, d.zero), None, assembly)
+        each = (-1, *[1] * (force.ndim - 1))
+        out = force / self.mass.reshape(each) * d.free.reshape(each)
+        # A well-conditioned matrix: a few dozen iterations to rounding, none for what accelerates all nodes alike.
+        settings = SolverSettings(1e-12 if np.dtype(d.dtype) == np.float64 else 1e-6)
+        (solve if force.ndim == 2 else solve_many)(self.backend, self.system_of(assembly), force, out, settings)
+        return out
 
     def prepare(self, stage: Stage) -> tuple[Any, ...]:
         return tuple(term.prepare(stage) for term in self.terms)
@@ -258,14 +270,23 @@ class Simulation:
         moving = [nodes for nodes, path in self.model.dirichlet.held if path.moves]
         if not moving:
             return 0.0
-        d, scheme, increment, mass = self.device, self.model.integrator, after.u - before.u, self.mass[:, None]
+        d, scheme, increment = self.device, self.model.integrator, after.u - before.u
         force = self.xp.empty_like(rhs)
         self.backend.multiply(d.row_start, d.column, lin.system.blocks, increment, force)
-        inertia = scheme.c_m * increment - scheme.p_v * before.v
+        acceleration = scheme.c_m * increment - scheme.p_v * before.v
         if scheme.carries_acceleration:
-            inertia = inertia - scheme.p_a * before.a
-        work = (force - rhs - mass * inertia) * increment + 0.5 * mass * (after.v**2 - before.v**2)
-        return float(sum(work[nodes].sum() for nodes in moving))
+            acceleration = acceleration - scheme.p_a * before.a
+        # Held nodes do not move as the scheme would move them, so of inertia's work only what the scheme knows, that of
+        # free nodes on free nodes, is in `force`; where a held node has part, its place is taken by the change of its
+        # share of the kinetic energy: that of all nodes less that of the free ones alone.
+        held = self.xp.zeros_like(d.free)
+        for nodes in moving:
+            held[nodes] = 1.0
+        others, weigh = 1.0 - held[:, None], self.term(Inertia).times_mass
+        work = (force - rhs - weigh(acceleration)) * increment - acceleration * weigh(others * increment)
+        for v, sign in ((after.v, 0.5), (before.v, -0.5)):
+            work += sign * v * (weigh(v) + weigh(others * v))
+        return float((held[:, None] * work).sum())
 
     def prescribe_increment(self, state: State, time_s: float, increment: Array) -> None:
         """Set Δu of the held nodes to what their path asks for."""

@@ -120,7 +120,7 @@ class Tangent:
         stage, at = s.force_balance(state.u)
         still = s.xp.zeros_like(changes.u)
         change = self._pushed(s, stage, at, d.zero, Columns(changes.u, still, still, still, None))
-        change /= s.mass[:, None, None]
+        change = s.accelerated(change)
         change -= p.mass_damping_per_s * changes.v
         change -= state.v[:, :, None] * d.up(self.columns.column("mass_damping_per_s"))
         by_mass = state.a + p.mass_damping_per_s * state.v

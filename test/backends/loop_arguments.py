@@ -26,7 +26,7 @@ class Arrays:
         self.spacing = b.grid.spacing_m
         self.nodes, self.cells, self.points = b.node_count, b.cell_count, len(b.contact_points.area_m2)
         self.cell_nodes, self.node_cells = b.cell_nodes, b.node_cells
-        self.index, self.table = b.cells.gradient_index, b.cells.gradient_table_m.astype(self.real)
+        self.index, self.table = b.cells.gradient_index, b.cells.element_table.astype(self.real)
         self.young = np.array([3e4, 6e4], self.real)[b.cell_region]
         self.pattern = (b.row_start, b.column)
         self.normal = np.array([0.1, 0.97, -0.05]) / np.linalg.norm([0.1, 0.97, -0.05])

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cuda.cell_layout import ROW, cell_moments, few_blocks, lay_out_cells, mode_weights
+from soft_estimator.backends.cuda.cell_layout import (
+    ROW,
+    cell_moments,
+    few_blocks,
+    lay_out_cells,
+    lumped_volume,
+    mass_scale,
+    mode_weights,
+)
 
 SIGNS = np.array([[(-1) ** bin(m & ~p).count("1") for p in range(8)] for m in range(8)], float)
 
@@ -22,18 +30,39 @@ def arrays_of(body):
 
 def test_moments_make_up_the_table(torus):
     """A full cell of size h has ∫(ξ^m)² (2/h)² / 64 = h/16 · Π 1/(2 m_a + 1) and no stabilisation; cut cells have less
-    volume and some. A table that is not made of moments is told: one entry off by 1 %."""
-    table = torus.cells.gradient_table_m
-    moments = cell_moments(table)
+    volume and some. A table that is not made of moments is told: one entry of gradients, means or masses off by 1 %."""
+    table, masses = torus.cells.element_table, torus.cells.consistent_mass_table_m3
+    moments = cell_moments(table, masses)
     h = torus.grid.spacing_m
     full = np.zeros((3, 3, 3))
     full[::2, ::2, ::2] = np.einsum("i,j,k->ijk", *[[1.0, 1 / 3]] * 3) * h / 16
-    full[2, 2, 2] = 0.0  # not needed, and so zero
     assert np.allclose(moments[0, :27], full.ravel(), rtol=0, atol=1e-14 * h) and abs(moments[0, 27]) < 1e-15 * h
     assert (moments[1:, 0] < moments[0, 0]).all() and (moments[1:, 27] > 0).all()
-    wrong = table.copy()
-    wrong[3, 5, 2] += 0.01 * np.abs(wrong[3]).max()
-    assert moments.shape == (len(table), ROW) and cell_moments(wrong) is None
+    assert moments.shape == (len(table), ROW)
+    for given, entry in ((table, 47), (table, 340), (masses, 11)):
+        wrong = [x.copy() for x in (table, masses)]
+        changed = wrong[0 if given is table else 1]
+        changed[3, entry] += 0.01 * np.abs(changed[3]).max()
+        assert cell_moments(*wrong) is None
+
+
+def test_cells_and_nodes_share_the_mass(torus):
+    """M x = what the nodes keep times x + Σ of the cells' s Σ_mn H_mp H_nq moment(ξ^m ξ^n) x_q, to rounding."""
+    cells = torus.cells
+    moments = cell_moments(cells.element_table, cells.consistent_mass_table_m3)
+    assert moments is not None
+    place = [[sum(3**e * ((m >> e & 1) + (n >> e & 1)) for e in range(3)) for n in range(8)] for m in range(8)]
+    matrices = SIGNS.T @ moments[:, place] @ SIGNS * mass_scale(moments, cells.consistent_mass_table_m3)
+    kept = lumped_volume(torus.node_volume_m3, torus.cell_nodes, cells.gradient_index, cells.consistent_mass_table_m3)
+    assert (kept > 0).all()
+    x = np.random.default_rng(2).normal(size=torus.node_count)
+    product = kept * x
+    np.add.at(
+        product,
+        torus.cell_nodes,
+        np.einsum("cpq,cq->cp", matrices[cells.gradient_index], x[torus.cell_nodes]),
+    )
+    np.testing.assert_allclose(product, torus.mass_matrix_m3 @ x, rtol=0, atol=1e-13 * np.abs(product).max())
 
 
 def test_weights_of_modes():

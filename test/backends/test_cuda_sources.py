@@ -46,7 +46,7 @@ def test_compiles(name, real, tmp_path):
         pytest.skip("nvcc is not installed")
     text = tmp_path / "kernel.cu"
     texts = [(FOLDER / part).read_text() for part in (*parts()[name], f"{name}.cu")]
-    text.write_text("\n".join([kernel_text(), *texts] if "step.cuh" in parts()[name] else texts))
+    text.write_text("\n".join([kernel_text(), *texts] if "elasticity.cuh" in parts()[name] else texts))
     command = ["nvcc", "-std=c++17", "-arch=sm_80", f"-DREAL={real}", "-cubin", "-o", tmp_path / "out", text]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

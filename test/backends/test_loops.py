@@ -92,8 +92,8 @@ def test_a_body_of_a_few_cut_cells(fast, reference, speck):
         backend.rotations(to(u), nodes, speck.spacing, r)
         backend.cell_forces(to(u), to(x), 1.0, r, nodes, index, table, young, lam, mu, speck.spacing, corner)
         row_start, column, slot, around = map(to, (*speck.pattern, speck.body.slot, speck.node_cells))
-        diagonal = to(np.ones(speck.nodes))
-        backend.assemble(r, around, index, table, young, lam, mu, 0.9, diagonal, row_start, slot, blocks)
+        inertia = to(speck.body.mass_m3)
+        backend.assemble(r, around, index, table, young, lam, mu, 0.9, inertia, row_start, slot, blocks)
         backend.multiply(row_start, column, blocks, to(x), product)
         results.append([backend.to_host(a) for a in (r, corner, blocks, product)])
     for want, got in zip(*results):
@@ -159,8 +159,8 @@ def matrix(reference, arrays, shape="small"):
     """Arguments of `assemble` but the blocks, and the reference's blocks."""
     _, r = rotated(reference, arrays, shape)
     _, index, table, young, lam, mu = arrays.elastic()
-    diagonal = (1e3 * arrays.spacing * (1 + np.arange(arrays.nodes) % 3)).astype(arrays.real)
-    given = (r, arrays.node_cells, index, table, young, lam, mu, 0.9, diagonal, arrays.pattern[0], arrays.body.slot)
+    inertia = (1e8 * arrays.body.mass_m3).astype(arrays.real)  # about as large as the stiffness, E h
+    given = (r, arrays.node_cells, index, table, young, lam, mu, 0.9, inertia, arrays.pattern[0], arrays.body.slot)
     blocks = arrays.out(len(arrays.pattern[1]), 9)
     reference.assemble(*given, blocks)
     return given, blocks
@@ -171,6 +171,10 @@ def test_assemble_multiply_and_invert(same, reference, arrays, shape):
     given, blocks = matrix(reference, arrays, shape)
     same("assemble", *given, np.full_like(blocks, np.nan))
     same("multiply", *arrays.pattern, blocks, arrays.nodal(1.0, 1), arrays.out(arrays.nodes, 3))
+    mass = arrays.body.mass_m3.astype(arrays.real)
+    for width in (3, 24):
+        x = noise((arrays.nodes, width), 1.0, 2).astype(arrays.real)
+        same("multiply_scalars", *arrays.pattern, mass, x, arrays.out(arrays.nodes, width))
     free = (np.arange(arrays.nodes) % 3 > 0).astype(arrays.real)
     same("invert_diagonal", blocks, arrays.body.slot, free, arrays.out(arrays.nodes, 9))
 

@@ -131,15 +131,17 @@ def test_forces_adjoint_and_tangent(arrays):
 
 
 def test_the_matrix_is_what_the_forces_multiply_by(arrays):
-    """A x = scale · K x + diagonal x, with K x from the forces of share 0; A is symmetric."""
+    """A x = scale · K x + M x, with K x from the forces of share 0 and M one number a block; A is symmetric."""
     u, x = arrays.displaced("small"), arrays.nodal(1.0, 1)
-    r, diagonal = rotations(arrays, u), 1.0 + np.arange(arrays.nodes) % 7
+    r, inertia = rotations(arrays, u), 1e8 * arrays.body.mass_m3
     blocks, product = arrays.out(len(arrays.pattern[1]), 9), np.empty_like(x)
     _, index, table, young, lam, mu = arrays.elastic()
     given = (r, arrays.node_cells, index, table, young, lam, mu)
-    cells.assemble(*given, 0.7, diagonal, arrays.pattern[0], arrays.body.slot, blocks)
+    cells.assemble(*given, 0.7, inertia, arrays.pattern[0], arrays.body.slot, blocks)
     matrix.multiply(*arrays.pattern, blocks, x, product)
-    close(product, 0.7 * forces(arrays, u, x, 0.0, r) + diagonal[:, None] * x, 1e-12)
+    weighed = arrays.out(arrays.nodes, 3)
+    matrix.multiply_scalars(*arrays.pattern, inertia, x, weighed)
+    close(product, 0.7 * forces(arrays, u, x, 0.0, r) + weighed, 1e-12)
     full = matrix.matrix_of(*arrays.pattern, blocks)
     assert abs(full - full.T).max() <= 1e-12 * abs(full).max()
 
@@ -180,11 +182,11 @@ def test_points_ride_on_their_cells(arrays):
 
 def test_conjugate_gradient(arrays):
     """The solution of SciPy's sparse LU on the free nodes; the inverse diagonal blocks are inverses."""
-    r, diagonal = rotations(arrays, arrays.displaced("small")), np.full(arrays.nodes, 30.0)
+    r, inertia = rotations(arrays, arrays.displaced("small")), 1e7 * arrays.body.mass_m3
     blocks, inverse = arrays.out(len(arrays.pattern[1]), 9), arrays.out(arrays.nodes, 9)
     _, index, table, young, lam, mu = arrays.elastic()
     row_start, slot = arrays.pattern[0], arrays.body.slot
-    cells.assemble(r, arrays.node_cells, index, table, young, lam, mu, 0.7, diagonal, row_start, slot, blocks)
+    cells.assemble(r, arrays.node_cells, index, table, young, lam, mu, 0.7, inertia, row_start, slot, blocks)
     free = (np.arange(arrays.nodes) % 5 > 0).astype(float)
     matrix.invert_diagonal(blocks, slot, free, inverse)
     centre, each = blocks[slot[:, 13]].reshape(-1, 3, 3), inverse.reshape(-1, 3, 3)

@@ -68,18 +68,19 @@ def relative_error(cells, poissons_ratio, method="nitsche", turn=STRAIGHT):
 
 @pytest.mark.parametrize("method", ["strong", "nitsche"])
 def test_deflection_converges_to_timoshenko(method):
-    """ν = 0: within 3 % at 8 cells through the thickness, second order (bending of trilinear cells errs with h²; the
-    fitted order over 2-8 cells must reach 1.8 and the last one 1.9)."""
+    """ν = 0: within 0.5 % at 8 cells through the thickness, second order (bending of trilinear cells errs with h²; held
+    weakly, a softer root takes a part of that away at 2 cells: the fitted order over 2-8 cells must reach 1.7 and the
+    last one 1.8)."""
     errors = np.abs([relative_error(n, 0.0, method) for n in (2, 4, 8)])
-    assert errors[2] < 0.03
+    assert errors[2] < 0.005
     orders = np.log2(errors[:-1] / errors[1:])
-    assert orders.mean() > 1.8 and orders[1] > 1.9
+    assert orders.mean() > 1.7 and orders[1] > 1.8
 
 
 @pytest.mark.parametrize("method", ["strong", "nitsche"])
 def test_deflection_with_poissons_ratio(method):
-    """ν = 0.3: within 3 % of the solid reference at 8 cells."""
-    assert abs(relative_error(8, 0.3, method)) < 0.03
+    """ν = 0.3: within 1 % of the solid reference at 4 cells."""
+    assert abs(relative_error(4, 0.3, method)) < 0.01
 
 
 @pytest.mark.slow
@@ -90,10 +91,11 @@ def test_deflection_of_a_beam_turned_in_the_grid():
 
 @pytest.mark.parametrize("turn", [STRAIGHT, TILTED], ids=["straight", "tilted"])
 def test_first_frequency(turn):
-    """0.5707 Hz within 3 %, from the assembled matrices, at 4 cells through the thickness already."""
+    """0.5707 Hz within 3 % at 4 cells through the thickness, from the assembled matrices (1 % along the grid; the bar
+    that lies askew loses its edges here, where the shape is known on the grid alone)."""
     simulation = cantilever(4, 0.3, turn=turn)
     frequencies, shapes = assemble_matrices(simulation).modes(1)
-    assert frequencies[0] == pytest.approx(0.5707, rel=0.03)
+    assert frequencies[0] == pytest.approx(0.5707, rel=0.01 if turn is STRAIGHT else 0.03)
     # it is the bending across the thin side
     mean = np.abs(shapes[:, 0].reshape(-1, 3) @ turn).mean(axis=0)
     assert mean[1] > 5 * mean[2]

@@ -20,6 +20,7 @@ from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.inertia import Inertia
 
 LENGTH, STEPS_A_PERIOD = 0.2, 50
 NOTHING = np.zeros(3)
@@ -56,7 +57,7 @@ def swing(simulation, mode, amplitude_m, periods):
     v = shape * (amplitude_m * omega / np.abs(shape).max())
     carries_acceleration = simulation.model.integrator.carries_acceleration
     state = replace(state, v=v, a=simulation.initial_acceleration(state.u, v) if carries_acceleration else v)
-    mass = simulation.mass[:, None] * shape
+    mass = simulation.term(Inertia).times_mass(shape)
     energy, coordinate = [balance(simulation, state).total_j], [0.0]
     for _ in range(round(periods * STEPS_A_PERIOD)):
         state, _ = simulation.step(state)
@@ -185,7 +186,7 @@ def angular_momentum(simulation, state):
     """About the centre of mass [kg m²/s]."""
     x, m = simulation.device.position + state.u, simulation.mass
     arm, relative = x - m @ x / m.sum(), state.v - m @ state.v / m.sum()
-    return (m[:, None] * np.cross(arm, relative)).sum(axis=0)
+    return np.cross(arm, simulation.term(Inertia).times_mass(relative)).sum(axis=0)
 
 
 @pytest.mark.parametrize("scheme", [theta_scheme, hht_scheme])

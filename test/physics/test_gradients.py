@@ -98,11 +98,14 @@ def test_every_derivative(body: Body, scheme: str, support: str, contact: str, s
 @pytest.mark.parametrize("poissons_ratio", [0.45, 0.49])
 @pytest.mark.parametrize("support", ["free", "nitsche"])
 def test_every_derivative_of_a_nearly_incompressible_body(body: Body, poissons_ratio: float, support: str) -> None:
-    """λ/μ = 2ν/(1-2ν) is 9 and 49 here, and ∂λ/∂ν = E (1 + 2ν²)/((1+ν)(1-2ν))² up to 1700 E: the same tolerances."""
+    """λ/μ = 2ν/(1-2ν) is 9 and 49 here, and ∂λ/∂ν = E (1 + 2ν²)/((1+ν)(1-2ν))² up to 1700 E: the same tolerances.
+
+    Three steps: after two, ν and damping have moved a held body by too little for differences to judge.
+    """
     model = make_model(body, "theta", support, "implicit")
     parameters = replace(PARAMETERS, poissons_ratio=poissons_ratio)
     judge = ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_offset_m", "rotation_rad")
-    check_simulation(lambda p: Simulation(model, p), parameters, 2, judge=judge)
+    check_simulation(lambda p: Simulation(model, p), parameters, 3, judge=judge)
 
 
 @pytest.mark.parametrize(("scheme", "support", "contact"), [CASES[1], CASES[4]])

@@ -74,6 +74,7 @@ class CpuBackend:
     add_blocks = staticmethod(linear.add_blocks)
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)
+    multiply_scalars = staticmethod(linear.multiply_scalars)
     find_cells = staticmethod(points.find_cells)
     surface_distances = staticmethod(points.surface_distances)
 

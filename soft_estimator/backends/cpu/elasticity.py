@@ -1,9 +1,13 @@
-"""Corotated linear elasticity of the cells, without ever forming an element matrix.
+"""Corotated linear elasticity of the cells with mean dilatation, without ever forming an element matrix.
 
-For an isotropic material the 3x3 block of corners p, q of a cell is λG + μ(Gᵀ + tr(G) I) with G = ∫∇N_p ∇N_qᵀ, and
-turning the cell by R turns G into R G Rᵀ. So the geometry is stored once (`table`, one row for all full cells and one
-for each cut cell), and λ, μ, E stay plain arguments. Every sum runs in a fixed order: results do not
-depend on the number of threads.
+With G = ∫∇N_p ∇N_qᵀ, b_p = ∫∇N_p and V over the filled part of a cell, the 3x3 block of its corners p, q is
+
+    μ (Gᵀ + tr(G) I - ⅔ G) + (λ + ⅔ μ) b_p b_qᵀ / V,
+
+and turning the cell by R turns G into R G Rᵀ and b into R b: shear acts point by point, pressure on the cell's mean
+dilatation alone, so cells do not lock as ν → ½. The geometry is stored once (`table` of rows laid out as
+`layout.CELL`, one for all full cells and one for each cut cell), and λ, μ, E stay plain arguments. Every sum runs in a
+fixed order: results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -11,30 +15,40 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.layout import CELL, place
 
 _FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
+MEAN = place(CELL, "dilatation").start  # where b_p/√V begins in a row of the table
 
 
 @njit(cache=True, fastmath=_FAST)
 def _add_cell_product(table_row: np.ndarray, w: np.ndarray, by_lame: np.ndarray, by_shear: np.ndarray) -> None:
-    """by_lame += G w and by_shear += (Gᵀ + tr G) w over all corner pairs of one cell; w and both results (8, 3)."""
+    """by_lame += b bᵀ/V w and by_shear += (Gᵀ + tr G - ⅔ G + ⅔ b bᵀ/V) w of one cell; w and both results (8, 3)."""
+    third = w.dtype.type(2.0 / 3.0)
     k = 0
     for p in range(8):
         for q in range(p, 8):
-            g = table_row[k]
-            k += 1
+            g = table_row[k : k + 9]
+            k += 9
             trace = g[0] + g[4] + g[8]
             for a in range(3):
                 row = g[3 * a] * w[q, 0] + g[3 * a + 1] * w[q, 1] + g[3 * a + 2] * w[q, 2]
                 column = g[a] * w[q, 0] + g[3 + a] * w[q, 1] + g[6 + a] * w[q, 2]
-                by_lame[p, a] += row
-                by_shear[p, a] += column + trace * w[q, a]
+                by_shear[p, a] += column + trace * w[q, a] - third * row
             if p != q:
                 for a in range(3):
                     row = g[3 * a] * w[p, 0] + g[3 * a + 1] * w[p, 1] + g[3 * a + 2] * w[p, 2]
                     column = g[a] * w[p, 0] + g[3 + a] * w[p, 1] + g[6 + a] * w[p, 2]
-                    by_lame[q, a] += column
-                    by_shear[q, a] += row + trace * w[p, a]
+                    by_shear[q, a] += row + trace * w[p, a] - third * column
+    mean = w.dtype.type(0)
+    for p in range(8):
+        for a in range(3):
+            mean += table_row[MEAN + 3 * p + a] * w[p, a]
+    for p in range(8):
+        for a in range(3):
+            bulk = table_row[MEAN + 3 * p + a] * mean
+            by_lame[p, a] += bulk
+            by_shear[p, a] += third * bulk
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -146,27 +160,35 @@ def gather(cell_values: np.ndarray, node_cells: np.ndarray, scale: float, out: n
 
 
 @njit(cache=True, fastmath=_FAST, inline="always")
-def _add_turned_block(g: np.ndarray, transposed: bool, r: np.ndarray, lam: float, mu: float, block: np.ndarray) -> None:
-    """block += λ RGRᵀ + μ((RGRᵀ)ᵀ + tr(G) I), Gᵀ for G where transposed. Scalars only: it runs 64 times a cell."""
-    g0, g1, g2, g3, g4, g5, g6, g7, g8 = g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8]
+def _add_turned_block(row: np.ndarray, p: int, q: int, r: np.ndarray, lam: float, mu: float, block: np.ndarray) -> None:
+    """block += R (μ(Gᵀ + tr(G) I - ⅔ G) + (λ + ⅔ μ) b_p b_qᵀ/V) Rᵀ. Scalars only: it runs 64 times a cell."""
+    low, high = min(p, q), max(p, q)
+    k = 9 * (low * 8 - low * (low - 1) // 2 + high - low)
+    e0, e1, e2, e3, e4 = row[k], row[k + 1], row[k + 2], row[k + 3], row[k + 4]
+    e5, e6, e7, e8 = row[k + 5], row[k + 6], row[k + 7], row[k + 8]
+    trace, third = mu * (e0 + e4 + e8), mu * (2.0 / 3.0)
+    first, second = (mu, -third) if p > q else (-third, mu)  # of G and Gᵀ as they stand in the table
+    bulk, i, j = lam + third, MEAN + 3 * p, MEAN + 3 * q
+    m0, m1, m2 = bulk * row[i], bulk * row[i + 1], bulk * row[i + 2]
+    n0, n1, n2 = row[j], row[j + 1], row[j + 2]
+    both = mu - third
+    g0, g4, g8 = both * e0 + m0 * n0, both * e4 + m1 * n1, both * e8 + m2 * n2
+    g1, g3 = first * e1 + second * e3 + m0 * n1, first * e3 + second * e1 + m1 * n0
+    g2, g6 = first * e2 + second * e6 + m0 * n2, first * e6 + second * e2 + m2 * n0
+    g5, g7 = first * e5 + second * e7 + m1 * n2, first * e7 + second * e5 + m2 * n1
     r0, r1, r2, r3, r4, r5, r6, r7, r8 = r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]
     a0, a1, a2 = r0 * g0 + r1 * g3 + r2 * g6, r0 * g1 + r1 * g4 + r2 * g7, r0 * g2 + r1 * g5 + r2 * g8
     b0, b1, b2 = r3 * g0 + r4 * g3 + r5 * g6, r3 * g1 + r4 * g4 + r5 * g7, r3 * g2 + r4 * g5 + r5 * g8
     c0, c1, c2 = r6 * g0 + r7 * g3 + r8 * g6, r6 * g1 + r7 * g4 + r8 * g7, r6 * g2 + r7 * g5 + r8 * g8
-    t01, t10 = a0 * r3 + a1 * r4 + a2 * r5, b0 * r0 + b1 * r1 + b2 * r2
-    t02, t20 = a0 * r6 + a1 * r7 + a2 * r8, c0 * r0 + c1 * r1 + c2 * r2
-    t12, t21 = b0 * r6 + b1 * r7 + b2 * r8, c0 * r3 + c1 * r4 + c2 * r5
-    trace, both = mu * (g0 + g4 + g8), lam + mu
-    first, second = (mu, lam) if transposed else (lam, mu)
-    block[0] += both * (a0 * r0 + a1 * r1 + a2 * r2) + trace
-    block[4] += both * (b0 * r3 + b1 * r4 + b2 * r5) + trace
-    block[8] += both * (c0 * r6 + c1 * r7 + c2 * r8) + trace
-    block[1] += first * t01 + second * t10
-    block[3] += first * t10 + second * t01
-    block[2] += first * t02 + second * t20
-    block[6] += first * t20 + second * t02
-    block[5] += first * t12 + second * t21
-    block[7] += first * t21 + second * t12
+    block[0] += a0 * r0 + a1 * r1 + a2 * r2 + trace
+    block[1] += a0 * r3 + a1 * r4 + a2 * r5
+    block[2] += a0 * r6 + a1 * r7 + a2 * r8
+    block[3] += b0 * r0 + b1 * r1 + b2 * r2
+    block[4] += b0 * r3 + b1 * r4 + b2 * r5 + trace
+    block[5] += b0 * r6 + b1 * r7 + b2 * r8
+    block[6] += c0 * r0 + c1 * r1 + c2 * r2
+    block[7] += c0 * r3 + c1 * r4 + c2 * r5
+    block[8] += c0 * r6 + c1 * r7 + c2 * r8 + trace
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
@@ -179,21 +201,22 @@ def assemble(
     lam: float,
     mu: float,
     scale: float,
-    diagonal: np.ndarray,
+    inertia: np.ndarray,
     row_start: np.ndarray,
     slot: np.ndarray,
     blocks: np.ndarray,
 ) -> None:
-    """Block rows of scale · K + diag(diagonal), each row summed by its own node.
+    """Block rows of scale · K + inertia ⊗ I, each row summed by its own node.
 
     Args:
-        diagonal: lumped part [N/m or as scaled], (N,). row_start: (N+1,). slot: place of the 27 neighbours, (N, 27).
+        inertia: one number for each block, times the unit matrix [N/m or as scaled], (row_start[N],).
+        row_start: (N+1,). slot: place of the 27 neighbours, (N, 27).
         blocks: out, 3x3 blocks row-major, (row_start[N], 9).
     """
     for i in prange(node_cells.shape[0]):
         for k in range(row_start[i], row_start[i + 1]):
             for a in range(9):
-                blocks[k, a] = 0
+                blocks[k, a] = inertia[k] if a % 4 == 0 else 0
         for p in range(8):
             c = node_cells[i, p]
             if c < 0:
@@ -201,13 +224,8 @@ def assemble(
             stiff = scale * young[c]
             row = table[gradient_index[c]]
             for q in range(8):
-                low, high = min(p, q), max(p, q)
-                pair = low * 8 - low * (low - 1) // 2 + high - low
                 offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
-                _add_turned_block(row[pair], p > q, r[c], stiff * lam, stiff * mu, blocks[slot[i, offset]])
-        centre = slot[i, 13]
-        for a in range(3):
-            blocks[centre, 4 * a] += diagonal[i]
+                _add_turned_block(row, p, q, r[c], stiff * lam, stiff * mu, blocks[slot[i, offset]])
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)

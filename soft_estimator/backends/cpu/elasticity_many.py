@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import njit, prange
-from soft_estimator.backends.cpu.elasticity import _add_cell_product, _corner_vectors, _turn_back
+from soft_estimator.backends.cpu.elasticity import MEAN, _add_cell_product, _corner_vectors, _turn_back
 from soft_estimator.backends.cpu.rotation import _cofactor, deformation_gradient
 
 _FAST = {"contract"}
@@ -105,26 +105,37 @@ def _strains(
 
 @njit(cache=True, fastmath=_FAST)
 def _products(table_row: np.ndarray, lam: float, mu: float, dw: np.ndarray, force: np.ndarray) -> None:
-    """force (8, 3, B) = (λG + μ(Gᵀ + tr G)) dw over all corner pairs of one cell."""
+    """force (8, 3, B) = (μ(Gᵀ + tr G - ⅔ G) + (λ + ⅔ μ) b bᵀ/V) dw of one cell."""
     width = dw.shape[2]
-    force[:] = 0.0
+    bulk, local = lam + mu * (2.0 / 3.0), -mu * (2.0 / 3.0)
+    mean = np.zeros(width)
+    for p in range(8):
+        for a in range(3):
+            b = bulk * table_row[MEAN + 3 * p + a]
+            for j in range(width):
+                mean[j] += b * dw[p, a, j]
+    for p in range(8):
+        for a in range(3):
+            b = table_row[MEAN + 3 * p + a]
+            for j in range(width):
+                force[p, a, j] = b * mean[j]
     k = 0
     for p in range(8):
         for q in range(p, 8):
-            g = table_row[k]
-            k += 1
+            g = table_row[k : k + 9]
+            k += 9
             trace = mu * (g[0] + g[4] + g[8])
             for a in range(3):
-                b0 = lam * g[3 * a] + mu * g[a]
-                b1 = lam * g[3 * a + 1] + mu * g[3 + a]
-                b2 = lam * g[3 * a + 2] + mu * g[6 + a]
+                b0 = local * g[3 * a] + mu * g[a]
+                b1 = local * g[3 * a + 1] + mu * g[3 + a]
+                b2 = local * g[3 * a + 2] + mu * g[6 + a]
                 for j in range(width):
                     force[p, a, j] += b0 * dw[q, 0, j] + b1 * dw[q, 1, j] + b2 * dw[q, 2, j] + trace * dw[q, a, j]
             if p != q:
                 for a in range(3):
-                    b0 = lam * g[a] + mu * g[3 * a]
-                    b1 = lam * g[3 + a] + mu * g[3 * a + 1]
-                    b2 = lam * g[6 + a] + mu * g[3 * a + 2]
+                    b0 = local * g[a] + mu * g[3 * a]
+                    b1 = local * g[3 + a] + mu * g[3 * a + 1]
+                    b2 = local * g[6 + a] + mu * g[3 * a + 2]
                     for j in range(width):
                         force[q, a, j] += b0 * dw[p, 0, j] + b1 * dw[p, 1, j] + b2 * dw[p, 2, j] + trace * dw[p, a, j]
 

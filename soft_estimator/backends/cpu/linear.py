@@ -36,6 +36,21 @@ def multiply(row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: n
         out[i, 0], out[i, 1], out[i, 2] = _row_times(i, row_start, column, blocks, x)
 
 
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def multiply_scalars(
+    row_start: np.ndarray, column: np.ndarray, values: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> None:
+    """out = S x for several nodal numbers (N, W), S with one number for each block of the pattern, values (B,)."""
+    width = x.shape[1]
+    for i in prange(x.shape[0]):
+        for a in range(width):
+            out[i, a] = 0
+        for k in range(row_start[i], row_start[i + 1]):
+            j, value = column[k], values[k]
+            for a in range(width):
+                out[i, a] += value * x[j, a]
+
+
 @njit(parallel=True, cache=True)
 def invert_diagonal(blocks: np.ndarray, slot: np.ndarray, free: np.ndarray, out: np.ndarray) -> None:
     """Inverse of every diagonal block, zero for nodes that are not free; out (N, 9)."""

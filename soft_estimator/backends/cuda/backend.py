@@ -49,6 +49,7 @@ class CudaBackend:
     add_blocks = staticmethod(linear.add_blocks)
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)
+    multiply_scalars = staticmethod(linear.multiply_scalars)
     conjugate_gradient = staticmethod(linear.conjugate_gradient)
     conjugate_gradient_many = staticmethod(linear.conjugate_gradient_many)
     find_cells = staticmethod(points.find_cells)

@@ -1,8 +1,9 @@
 """A body as products without a matrix take it (conjugate_gradient_cells.cu): in the fewest numbers, on the host.
 
 On a cell with ξ in [-1, 1]³ a trilinear function is Σ_m û_m ξ^m over the eight products m of axes (x, y, z as the bits
-4, 2, 1), with û = H u / 8 and H_mp = ξ_p^m at corner p. All ∫∂_a ξ^m ∂_b ξ^n are then moments of the cell, 23 of them;
-the stabilisation of cut cells adds one number for the four modes that are not affine.
+4, 2, 1), with û = H u / 8 and H_mp = ξ_p^m at corner p. All ∫∂_a ξ^m ∂_b ξ^n and, but for a factor, all ∫ξ^m ξ^n are
+then moments of the cell, 27 of them; the stabilisation of cut cells adds one number for the four modes that are not
+affine.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from soft_estimator.backends.layout import CELL, place
+
 ROW = 28  # numbers of a cell: moments by exponents at 9 i + 3 j + k, and the stabilisation's at 27
 HOURGLASS = 27
 _CELL_NUMBERS, _CHAINED, _ENDS, _FULL = 16, 1, 2, 4  # as in conjugate_gradient_cells.cu
-_EVEN = (0, 2, 6, 8, 18, 20, 24)  # the moments that a full cell has
+_EVEN = (0, 2, 6, 8, 18, 20, 24, 26)  # the moments that a full cell has
+_HIGHEST = [17, 23, 25, 26]  # the moments that only masses have
+_PAIRS = [(p, q) for p in range(8) for q in range(p, 8)]
 _TWISTS = {3: 2.0, 5: 2.0, 6: 2.0, 7: 1.0}  # modes that the stabilisation holds, and how much
 
 
@@ -37,21 +42,66 @@ def _table_map() -> np.ndarray:
                 out[:, :, a, b, _exponents(m ^ 4 >> a, n ^ 4 >> b)] += np.outer(sign[m], sign[n])
     for m, share in _TWISTS.items():
         out[:, :, range(3), range(3), HOURGLASS] += share * np.outer(sign[m], sign[m])[:, :, None]
-    pairs = [(p, q) for p in range(8) for q in range(p, 8)]
-    return np.stack([out[p, q].reshape(9, ROW) for p, q in pairs])
+    return np.stack([out[p, q].reshape(9, ROW) for p, q in _PAIRS])
 
 
-def cell_moments(table: np.ndarray) -> np.ndarray | None:
-    """The cells' numbers (T, 28) from the table (T, 36, 9) of ∫∇N_p ∇N_qᵀ [m], of which the first is a full cell's.
+def _mass_map() -> np.ndarray:
+    """Coefficients of the pairs' masses (36,) over a cell's numbers (ROW,), but for `mass_scale`."""
+    sign = _signs()
+    out = np.zeros((8, 8, ROW))
+    for m, n in np.ndindex(8, 8):
+        out[:, :, _exponents(m, n)] += np.outer(sign[m], sign[n])
+    return np.stack([out[p, q] for p, q in _PAIRS])
 
-    None if they do not make up the table: then there is something else in it.
+
+def _dilatation_map() -> np.ndarray:
+    """Coefficients of b_p (8, 3) over a cell's numbers (ROW,), but for a factor."""
+    sign = _signs()
+    out = np.zeros((8, 3, ROW))
+    for a, m in np.ndindex(3, 8):
+        if m & 4 >> a:
+            out[:, a, _exponents(m ^ 4 >> a, 0)] += sign[m]
+    return out
+
+
+def mass_scale(moments: np.ndarray, mass_table: np.ndarray) -> float:
+    """Factor s [m²] with mass_pq = s Σ_mn H_mp H_nq moment(ξ^m ξ^n): from a full cell, whose masses sum to 64 s."""
+    return float(_both_halves(mass_table[:1]).sum() / (64.0 * moments[0, 0]))
+
+
+def _both_halves(pairs: np.ndarray) -> np.ndarray:
+    """Numbers of the pairs p <= q (T, 36) as symmetric matrices (T, 8, 8)."""
+    out = np.zeros((len(pairs), 8, 8))
+    for k, (p, q) in enumerate(_PAIRS):
+        out[:, p, q] = out[:, q, p] = pairs[:, k]
+    return out
+
+
+def lumped_volume(volume: np.ndarray, cells: np.ndarray, index: np.ndarray, mass_table: np.ndarray) -> np.ndarray:
+    """What the nodes' volumes (N,) keep when each cell (C, 8) takes its masses (T, 36) of row index (C,) by itself."""
+    own = _both_halves(np.asarray(mass_table, np.float64)).sum(axis=2)[index]
+    return volume - np.bincount(cells.ravel(), own.ravel(), len(volume))
+
+
+def cell_moments(table: np.ndarray, mass_table: np.ndarray) -> np.ndarray | None:
+    """The cells' numbers (T, 28) from their rows of `layout.CELL` (T, 348), of which the first is a full cell's.
+
+    The masses of the pairs p <= q (T, 36) [m³] add the highest moments, which no product of gradients has. None if the
+    numbers do not make up both: then there is something else in them.
     """
-    to_table = _table_map().reshape(-1, ROW)
-    rows = np.asarray(table, np.float64).reshape(len(table), -1)
-    moments = rows @ np.linalg.pinv(to_table).T
-    wrong = np.abs(moments @ to_table.T - rows).max(axis=1)
+    rows, masses = np.asarray(table, np.float64), np.asarray(mass_table, np.float64)
+    gradients, mean = rows[:, place(CELL, "gradients")], rows[:, place(CELL, "dilatation")]
+    to_table, to_mass = _table_map().reshape(-1, ROW), _mass_map()
+    moments = gradients @ np.linalg.pinv(to_table).T
+    scale = mass_scale(moments, masses)
+    rest = masses / scale - moments @ to_mass.T
+    moments[:, _HIGHEST] += rest @ np.linalg.pinv(to_mass[:, _HIGHEST]).T
     full = np.abs(np.delete(moments[0], _EVEN)).max() <= 1e-6 * moments[0, 0]
-    return moments if full and (wrong <= 1e-5 * np.abs(rows).max(axis=1)).all() else None
+    slopes = moments @ _dilatation_map().reshape(-1, ROW).T / np.sqrt(moments[:, :1])
+    slopes *= np.abs(mean[0]).max() / np.abs(slopes[0]).max()  # the same for every row
+    pairs = ((moments @ to_table.T, gradients), (scale * moments @ to_mass.T, masses), (slopes, mean))
+    alike = all((np.abs(got - want).max(axis=1) <= 1e-5 * np.abs(want).max(axis=1)).all() for got, want in pairs)
+    return moments if full and alike else None
 
 
 def mode_weights(weight: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ struct Systems {
     double base[MOST_SYSTEMS], left[MOST_SYSTEMS];  // |b - A x_held|, and the residual relative to it
     double rz[MOST_SYSTEMS], last_alpha[MOST_SYSTEMS], density[MOST_SYSTEMS], total[3 * MOST_SYSTEMS];
     real alpha[MOST_SYSTEMS], beta[MOST_SYSTEMS], inertia[MOST_SYSTEMS], normal[3][MOST_SYSTEMS];
+    real spread[MOST_SYSTEMS];  // consistent mass of a cell's moments, times what inertia is taken by
     int going[MOST_SYSTEMS], status[MOST_SYSTEMS], iterations[MOST_SYSTEMS], fresh[MOST_SYSTEMS];
 
     // Whether any system goes on after a true residual was taken; `round` counts them.

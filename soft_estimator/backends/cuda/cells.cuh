@@ -1,5 +1,5 @@
-// The product of a cell's stiffness with one vector by one thread, from the moments of cell_layout.py: 24 numbers of the
-// cell instead of 324. Modes and corners are numbered by the bits of their axes: 4 is x, 2 is y, 1 is z.
+// The product of a cell's stiffness and mass with one vector by one thread, from the moments of cell_layout.py: 28 numbers
+// of the cell instead of 384. Modes and corners are numbered by the bits of their axes: 4 is x, 2 is y, 1 is z.
 
 #define MOMENTS 28  // numbers of a cell, as in cell_layout.py
 #define HOURGLASS 27
@@ -20,35 +20,44 @@ __device__ inline void face_corners(real *f) {
     f[0] = a - c, f[1] = b - d, f[2] = a + c, f[3] = b + d;
 }
 
-// force_m (3, 8) of modes u_m (3, 8), both in the cell's own frame; the constant mode has none. Returns u·force. WHOLE:
-// all of the cell is inside, so that it has even moments only and no stabilisation.
+// force_m (3, 8) of modes u_m (3, 8), both in the cell's own frame. Returns u·force. mass: of a moment. WHOLE: all of the
+// cell is inside, so that it has even moments only and no stabilisation. λ acts on the mean of the divergence alone, of
+// which shear takes ⅔ μ away point by point and gives it back to the mean.
 template <bool WHOLE>
-__device__ inline real mode_forces(const real *j, const real (&u)[3][8], real lam, real mu, real (&force)[3][8]) {
-    real divergence[7];
+__device__ inline real mode_forces(const real *j, const real (&u)[3][8], real lam, real mu, real mass,
+                                   real (&force)[3][8]) {
+    const real third = mu * real(2.0 / 3.0);
+    real divergence[7], mean = 0;
 #pragma unroll
     for (int n = 0; n < 7; ++n) {
         divergence[n] = 0;
 #pragma unroll
         for (int a = 0; a < 3; ++a)
             if (!(n & 4 >> a)) divergence[n] += u[a][n | 4 >> a];
-        divergence[n] *= lam;
+        if (!WHOLE || n == 0) mean += divergence[n] * j[moment(n, 0)];
+        divergence[n] *= -third;
     }
-    const real hold = WHOLE ? real(0) : (lam + 4 * mu) * j[HOURGLASS];
+    const real pressure = (lam + third) * mean / j[0];
+    const real hold = WHOLE ? real(0) : real(10.0 / 3.0) * mu * j[HOURGLASS];
 #pragma unroll
     for (int a = 0; a < 3; ++a) {  // stress along an axis against the stretch along it
         const int bit = 4 >> a;
         real stress[7];
 #pragma unroll
         for (int n = 0; n < 7; ++n) stress[n] = n & bit ? divergence[n] : divergence[n] + 2 * mu * u[a][n | bit];
+        stress[0] += pressure;
 #pragma unroll
-        for (int m = 1; m < 8; ++m) {
+        for (int m = 0; m < 8; ++m) {
             const bool twist = !WHOLE && (m == 3 || m >= 5);
-            real total = twist ? (m == 7 ? hold : 2 * hold) * u[a][m] : real(0);
+            real total = twist ? (m == 7 ? hold : 2 * hold) * u[a][m] : real(0), carried = 0;
             if (m & bit)
 #pragma unroll
                 for (int n = 0; n < 7; ++n)
                     if (!WHOLE || n == (m ^ bit)) total += stress[n] * j[moment(m ^ bit, n)];
-            force[a][m] = total;
+#pragma unroll
+            for (int n = 0; n < 8; ++n)
+                if (!WHOLE || n == m) carried += u[a][n] * j[moment(m, n)];
+            force[a][m] = total + mass * carried;
         }
     }
 #pragma unroll
@@ -75,7 +84,7 @@ __device__ inline real mode_forces(const real *j, const real (&u)[3][8], real la
     }
     real work = 0;
 #pragma unroll
-    for (int m = 1; m < 8; ++m)
+    for (int m = 0; m < 8; ++m)
 #pragma unroll
         for (int a = 0; a < 3; ++a) work += u[a][m] * force[a][m];
     return work;
@@ -136,6 +145,7 @@ struct CellPass {
     // Writes the forces on the cells' faces and returns Σ z·force. The first cell's rotation has been requested.
     __device__ double push() {
         double work = 0.0;
+        const real mass = systems->spread[lane];
         real low[3][4], carried[3][4];
         if (begin < end) request_face(begin);
         for (int c = begin; c < end; ++c) {
@@ -166,7 +176,7 @@ struct CellPass {
                 work += press_points(cell[3], u, normal, pressed);
             }
 #pragma unroll
-            for (int m = 1; m < 8; ++m) {
+            for (int m = 0; m < 8; ++m) {
                 const real v[3] = {u[0][m], u[1][m], u[2][m]};
                 real out[3];
                 turn_back(turn_by, v, out);
@@ -175,12 +185,12 @@ struct CellPass {
             }
             const real *row = moments + MOMENTS * c;
             const bool full = rest.z & FULL;
-            work += (double)(full ? mode_forces<true>(row, u, lam, mu, force) : cut_forces(row, u, force));
+            work += (double)(full ? mode_forces<true>(row, u, lam, mu, mass, force) : cut_forces(row, u, mass, force));
 #pragma unroll
             for (int m = 0; m < 8; ++m) {
                 const real v[3] = {force[0][m], force[1][m], force[2][m]};
-                real out[3] = {0, 0, 0};
-                if (m > 0) turn(turn_by, v, out);
+                real out[3];
+                turn(turn_by, v, out);
 #pragma unroll
                 for (int a = 0; a < 3; ++a) {
                     force[a][m] = out[a];
@@ -211,7 +221,7 @@ struct CellPass {
         lam = stiff * real(material->lam), mu = stiff * real(material->mu);
     }
 
-    __device__ real cut_forces(const real *row, const real (&u)[3][8], real (&force)[3][8]) const {
+    __device__ real cut_forces(const real *row, const real (&u)[3][8], real mass, real (&force)[3][8]) const {
         real j[MOMENTS];
 #pragma unroll
         for (int i = 0; i < MOMENTS; i += 16 / sizeof(real)) {
@@ -219,7 +229,7 @@ struct CellPass {
 #pragma unroll
             for (int e = 0; e < 16 / sizeof(real); ++e) j[i + e] = four.value[e];
         }
-        return mode_forces<false>(j, u, lam, mu, force);
+        return mode_forces<false>(j, u, lam, mu, mass, force);
     }
 
     __device__ void request_rotation(int c) const {

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from soft_estimator.backends.cuda.arrays import near_power_of_two, typed
-from soft_estimator.backends.cuda.cell_layout import ROW, lay_out_cells, mode_weights
+from soft_estimator.backends.cuda.cell_layout import ROW, lay_out_cells, lumped_volume, mass_scale, mode_weights
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BREAKDOWN, Plan
 from soft_estimator.backends.interface import Array
@@ -47,7 +47,8 @@ class CellSolver:
 
     Args:
         scheme: as the kernels of a step take it. arrays: the body's, on the device. moments: (T, 28), see
-            `cell_layout.cell_moments`. contact: c_k times the contact stiffness [Pa/m], 0 without implicit contact.
+            `cell_layout.cell_moments`. mass_table: consistent masses over the density of the corner pairs (T, 36) [m³].
+            contact: c_k times the contact stiffness [Pa/m], 0 without implicit contact.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class CellSolver:
         scheme: Array,
         arrays: Mapping[str, Any],
         moments: np.ndarray,
+        mass_table: np.ndarray,
         systems: int,
         real: npt.DTypeLike,
         contact: float,
@@ -72,9 +74,9 @@ class CellSolver:
         self.single: CellSolver | None = None
         if SINGLE_FIRST and self.real == np.float64:
             single = {**arrays, "free": arrays["free"].astype(np.float32)}
-            self.single = CellSolver(scheme, single, moments, systems, np.float32, contact)
-        self.free, self.volume, self.area = (arrays[k] for k in ("free", "volume", "point_area"))
-        self._allocate({k: cupy.asnumpy(v) for k, v in arrays.items()}, moments)
+            self.single = CellSolver(scheme, single, moments, mass_table, systems, np.float32, contact)
+        self.free, self.area = arrays["free"], arrays["point_area"]
+        self._allocate({k: cupy.asnumpy(v) for k, v in arrays.items()}, moments, mass_table)
         self.tag = 0
 
     @cached_property
@@ -101,7 +103,7 @@ class CellSolver:
         used = int(fixed + ends[in_shared])
         return Plan("conjugate_gradient_cells", self.team, THREADS, in_shared, used, MOST_SYSTEMS)
 
-    def _allocate(self, arrays: Mapping[str, np.ndarray], moments: np.ndarray) -> None:
+    def _allocate(self, arrays: Mapping[str, np.ndarray], moments: np.ndarray, mass_table: np.ndarray) -> None:
         n, w, real = self.nodes, self.width, self.real
         parts, team = THREADS // w, self.team
         cells, start, place = lay_out_cells(arrays, team * parts)
@@ -115,9 +117,11 @@ class CellSolver:
         forces = cupy.empty((int(cells[:, 8].max()) + 2, 4, 3, w), real)
         self.words = [cupy.zeros((2, team, 2)), cupy.zeros((3 * w * (team + 1), 2))]
         weights = mode_weights(arrays["point_weight"])
+        self.mass_scale, index = mass_scale(moments, mass_table), arrays["gradient_index"]
+        lumped = cupy.asarray(lumped_volume(arrays["volume"], arrays["cell_nodes"], index, mass_table))
         # In the order of CELL_ARRAYS in conjugate_gradient_cells.cu.
         self._arrays = (
-            *(self.free, self.volume),
+            *(self.free, lumped),
             *(typed(cupy.asarray(a), np.int32) for a in (cells, start, place)),
             *(typed(cupy.asarray(a), real) for a in (moments[arrays["gradient_index"]], weights)),
             *(self.rotation, self.inverse, self.touch, self.b, self.x, self.r, self.p, self.s, self.z, forces),
@@ -172,7 +176,7 @@ class CellSolver:
     def _iterate(self, materials: Array, order: Array, given: int, tolerance: float, limit: int, report: Array) -> None:
         """On what is in the lanes."""
         sizes = map(np.int32, (materials.shape[1], self.nodes, self.cells, given, self.plan.room))
-        batch = (self.scheme, materials, *sizes, order, *self._arrays, *self.words)
+        batch = (self.scheme, materials, *sizes, np.float64(self.mass_scale), order, *self._arrays, *self.words)
         stop = (np.float64(tolerance), np.int32(limit), np.uint32(self._next_tag(limit)))
         self.kernel((self.team,), (self.plan.threads,), (*batch, *stop, report), shared_mem=self.plan.shared_bytes)
 

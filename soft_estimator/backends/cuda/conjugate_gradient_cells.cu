@@ -34,7 +34,7 @@ struct CellSolve {
     int64 own;         // where their numbers begin in the vectors
     const int *place_start, *place;  // from the own nodes on, in shared memory where they fit, as all that follows
     const real *inverse, *free;
-    const double *volume;
+    const double *volume;  // that the cells do not carry by themselves
     real *x, *r, *p, *s;
 
     // The cells' forces on an own node.
@@ -242,7 +242,7 @@ __device__ inline void find_own_part(CellSolve<WIDTH, CONTACT> &v, int64 nodes, 
 // A batch as the host describes it. Kernel arguments, so that the pointers need no registers.
 #define CELL_ARGUMENTS                                                                                            \
     const Scheme *schemes, const double *materials, int row_width, int nodes, int cell_count, int given,      \
-        int in_shared, const int *order, const real *free, const double *volume, const int *cells,                \
+        int in_shared, double mass_scale, const int *order, const real *free, const double *volume, const int *cells,                \
         const int *place_start, const int *place, const real *moments, const real *weight, const real *rotation,  \
         const real *inverse, const real *touch, const real *b, real *x, real *r, real *p, real *s, real *z,       \
         real *forces, Word *places, Word *sums, double tolerance, int limit, unsigned tag, double *report
@@ -265,6 +265,7 @@ __device__ inline void solve_cells(CELL_ARGUMENTS) {
     if (threadIdx.x < WIDTH) {
         systems->iterations[lane] = 0, systems->status[lane] = CONVERGED, systems->going[lane] = 0;
         systems->density[lane] = m.density_kg_m3, systems->inertia[lane] = schemes->c_m + schemes->c_d * m.mass_damping_per_s;
+        systems->spread[lane] = systems->inertia[lane] * m.density_kg_m3 * mass_scale;
         for (int a = 0; a < 3; ++a) systems->normal[a][lane] = m.plane_normal[a];
     }
     __syncthreads();
@@ -278,7 +279,7 @@ __device__ inline void solve_cells(CELL_ARGUMENTS) {
 }
 
 #define CELL_NAMES                                                                                                   \
-    schemes, materials, row_width, nodes, cell_count, given, in_shared, order, free, volume, cells,       \
+    schemes, materials, row_width, nodes, cell_count, given, in_shared, mass_scale, order, free, volume, cells,       \
         place_start, place, moments, weight, rotation, inverse, touch, b, x, r, p, s, z, forces, places, sums,   \
         tolerance, limit, tag, report
 

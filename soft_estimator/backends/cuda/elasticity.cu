@@ -21,7 +21,7 @@ struct Corner {
         load3(z, node, more);
         corner_vector(p, at, more, share, spacing, y);
         local_vector(r, p, y, share, spacing, w);
-        table_row = table + 324 * (int64)gradient_index[c];
+        table_row = table + CELL_SIZE * (int64)gradient_index[c];
     }
 };
 
@@ -119,11 +119,11 @@ extern "C" __global__ void gather_double(int nodes, const double *cell_values, c
     gather_cells(nodes, cell_values, node_cells, scale, out);
 }
 
-// Blocks of scale · K + diag(diagonal). The grid's second dimension is the neighbour's offset, so that the threads of a
+// Blocks of scale · K + inertia (B,) times unit matrices. The grid's second dimension is the neighbour's offset, so that the threads of a
 // warp all sum over the same corners.
 extern "C" __global__ void assemble(int nodes, const real *rotation, const int *node_cells, const int *gradient_index,
                                     const real *table, const real *young, double lam, double mu, double scale,
-                                    const real *diagonal, const int64 *slot, real *blocks) {
+                                    const real *inertia, const int64 *slot, real *blocks) {
     const int i = thread_index(), offset = blockIdx.y;
     if (i >= nodes) return;
     const int64 place = slot[27 * (int64)i + offset];
@@ -133,5 +133,5 @@ extern "C" __global__ void assemble(int nodes, const real *rotation, const int *
         node_cells + 8 * (int64)i, offset, rotation, gradient_index, table,
         [=](int c) { return real(scale * young[c]); }, real(lam), real(mu), block);
 #pragma unroll
-    for (int k = 0; k < 9; ++k) blocks[9 * place + k] = block[k] + (offset == 13 && k % 4 == 0 ? diagonal[i] : real(0));
+    for (int k = 0; k < 9; ++k) blocks[9 * place + k] = block[k] + (k % 4 == 0 ? inertia[place] : real(0));
 }

@@ -1,11 +1,13 @@
 // Corotated linear elasticity of a cell by eight lanes, lane p for corner p; see backends/cpu/elasticity.py for the
-// formulas. T is the precision of the arithmetic.
+// formulas. T is the precision of the arithmetic. Places in a row of the table, CELL_..., are generated from
+// backends/layout.py.
 
-// by_lame = Σ_q G_pq w_q and by_shear = Σ_q (G_pqᵀ + tr G_pq) w_q for the lane's corner p; table_row (36, 9).
+// by_lame = Σ_q b_p b_qᵀ/V w_q and by_shear = Σ_q (G_pqᵀ + tr G_pq - ⅔ G_pq) w_q + ⅔ by_lame for the lane's corner p.
 template <typename T>
 __device__ inline void cell_product(const real *table_row, int p, const T *w, T *by_lame, T *by_shear) {
+    const T third = T(2.0 / 3.0);
 #pragma unroll
-    for (int a = 0; a < 3; ++a) by_lame[a] = by_shear[a] = 0;
+    for (int a = 0; a < 3; ++a) by_shear[a] = 0;
 #pragma unroll
     for (int q = 0; q < 8; ++q) {
         T other[3], row[3], column[3];
@@ -20,11 +22,15 @@ __device__ inline void cell_product(const real *table_row, int p, const T *w, T 
         turn_back(block, other, column);
         const T trace = block[0] + block[4] + block[8];
 #pragma unroll
-        for (int a = 0; a < 3; ++a) {
-            by_lame[a] += p > q ? column[a] : row[a];
-            by_shear[a] += (p > q ? row[a] : column[a]) + trace * other[a];
-        }
+        for (int a = 0; a < 3; ++a)
+            by_shear[a] += (p > q ? row[a] - third * column[a] : column[a] - third * row[a]) + trace * other[a];
     }
+    T mine[3];
+#pragma unroll
+    for (int a = 0; a < 3; ++a) mine[a] = __ldg(table_row + CELL_DILATATION + 3 * p + a);
+    const T mean = sum_lanes(dot(mine, w));
+#pragma unroll
+    for (int a = 0; a < 3; ++a) by_lame[a] = mine[a] * mean, by_shear[a] += third * by_lame[a];
 }
 
 // y = share (x + u) + z of the lane's corner relative to corner 0, which the element ignores and float32 needs.
@@ -68,21 +74,31 @@ __device__ inline void cell_force_adjoint(const real *table_row, int p, const do
         for (int b = 0; b < 3; ++b) r_bar[3 * a + b] = sum_lanes(lmbda[a] * k[b] + y[a] * m[b]);
 }
 
-// block += λ RGRᵀ + μ((RGRᵀ)ᵀ + tr(G) I), with Gᵀ for G where transposed.
-__device__ inline void add_turned_block(const real *g, bool transposed, const real *r, real lam, real mu, real *block) {
-    real entry[9], turned[9], half[9];
+// block += R (μ(G_pqᵀ + tr(G_pq) I - ⅔ G_pq) + (λ + ⅔ μ) b_p b_qᵀ/V) Rᵀ.
+__device__ inline void add_turned_block(const real *table_row, int p, int q, const real *r, real lam, real mu,
+                                        real *block) {
+    const int low = min(p, q), high = max(p, q);
+    const real *g = table_row + 9 * (low * 8 - low * (low - 1) / 2 + high - low);
+    const real *b_p = table_row + CELL_DILATATION + 3 * p, *b_q = table_row + CELL_DILATATION + 3 * q;
+    real entry[9], local[9], half[9];
 #pragma unroll
     for (int i = 0; i < 9; ++i) entry[i] = __ldg(g + i);
+    const real third = mu * real(2.0 / 3.0), bulk = lam + third, trace = mu * (entry[0] + entry[4] + entry[8]);
+    const real first = p > q ? mu : -third, second = p > q ? -third : mu;  // of G and Gᵀ as they stand in the table
 #pragma unroll
-    for (int a = 0; a < 3; ++a) turn_back(entry, r + 3 * a, half + 3 * a);
+    for (int a = 0; a < 3; ++a)
 #pragma unroll
-    for (int a = 0; a < 3; ++a) turn(r, half + 3 * a, turned + 3 * a);
-    const real first = transposed ? mu : lam, second = transposed ? lam : mu;
-    const real trace = mu * (entry[0] + entry[4] + entry[8]);
+        for (int b = 0; b < 3; ++b)
+            local[3 * a + b] =
+                first * entry[3 * a + b] + second * entry[3 * b + a] + bulk * __ldg(b_p + a) * __ldg(b_q + b);
+#pragma unroll
+    for (int a = 0; a < 3; ++a) turn_back(local, r + 3 * a, half + 3 * a);
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
+        real turned[3];
+        turn(r, half + 3 * a, turned);
 #pragma unroll
-        for (int b = 0; b < 3; ++b) block[3 * a + b] += first * turned[3 * a + b] + second * turned[3 * b + a];
+        for (int b = 0; b < 3; ++b) block[3 * a + b] += turned[b];
         block[4 * a] += trace;
     }
 }
@@ -101,12 +117,11 @@ __device__ inline void stiffness_block(const int *cells_of_node, int offset, con
         if ((x | y | z) & ~1) continue;  // the neighbour is no corner of this cell
         const int c = cells_of_node[p];
         if (c < 0) continue;
-        const int q = 4 * x + 2 * y + z, low = min(p, q), high = max(p, q);
-        const int pair = low * 8 - low * (low - 1) / 2 + high - low;
         real r[9];
 #pragma unroll
         for (int i = 0; i < 9; ++i) r[i] = rotation[9 * (int64)c + i];
         const real stiff = stiffness(c);
-        add_turned_block(table + 9 * (36 * (int64)gradient_index[c] + pair), p > q, r, stiff * lam, stiff * mu, block);
+        add_turned_block(table + CELL_SIZE * (int64)gradient_index[c], p, 4 * x + 2 * y + z, r, stiff * lam, stiff * mu,
+                         block);
     }
 }

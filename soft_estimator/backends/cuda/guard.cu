@@ -41,7 +41,7 @@ extern "C" __global__ void guard_cells(const Body *bodies, const Scheme *schemes
     for (int i = 0; i < 9; ++i) r[i] = (real)r[i];
     corner_vector(p, at, zero, 1.0, body.spacing, y);
     local_vector(r, p, y, 1.0, body.spacing, w);
-    cell_product(body.table + 324 * (int64)body.gradient_index[c], p, w, by_lame, by_shear);
+    cell_product(body.table + CELL_SIZE * (int64)body.gradient_index[c], p, w, by_lame, by_shear);
     const double energy = sum_lanes(m.lam * dot(w, by_lame) + m.mu * dot(w, by_shear));
     if (before && scheme.predictor != 0.0) {
         double there[3];
@@ -72,10 +72,11 @@ extern "C" __global__ void guard_nodes(const Body *bodies, const Scheme *schemes
     const Material &m = material_of(materials, width, system);
     const int64 offset = 3 * body.nodes * system, own = offset + 3 * i;
     const double mass = m.density_kg_m3 * body.volume[i];
-    double kinetic = 0.0, potential = 0.0, work = 0.0;
+    double kinetic = 0.0, potential = 0.0, work = 0.0, carried[3];
+    times_mass(body, i, NodalNumbers{v_after + offset}, carried);
     for (int k = 0; k < 3; ++k) {
         const double speed = v_after[own + k], moved = u_after[own + k];
-        kinetic += 0.5 * mass * speed * speed;
+        kinetic += 0.5 * m.density_kg_m3 * carried[k] * speed;
         potential -= mass * m.gravity_m_s2[k] * (body.position[3 * i + k] + moved) + body.load[3 * i + k] * moved;
     }
     const int region = u ? body.held[i] : -1;
@@ -88,11 +89,37 @@ extern "C" __global__ void guard_nodes(const Body *bodies, const Scheme *schemes
                 for (int j = 0; j < 3; ++j)
                     force[k] += (double)blocks[9 * e + 3 * k + j] * (u_after[other + j] - u[other + j]);
         }
+        // As physics/step.py, _work_of_held: where held nodes have part in the motion, the change of kinetic energy
+        // takes the place of inertia's work.
+        const auto acceleration = [&](int64 j, double *x) {
+            for (int64 e = offset + 3 * j; e < offset + 3 * j + 3; ++e)
+                *x++ = scheme.c_m * ((double)u_after[e] - u[e]) - scheme.p_v * v[e] - scheme.p_a * a[e];
+        };
+        const auto moves = [&](int64 j) { return body.held[j] >= 0 && paths[13 * body.held[j]] != 0.0; };
+        const auto of_others = [&](const real *after, const real *before, double *out) {
+            times_mass(
+                body, i,
+                [&](int64 j, double *x) {
+                    for (int k = 0; k < 3; ++k) {
+                        const int64 e = offset + 3 * j + k;
+                        x[k] = moves(j) ? 0.0 : (double)after[e] - (before ? before[e] : real(0));
+                    }
+                },
+                out);
+        };
+        double now[3], inertia[3], step_others[3], v_others[3], v_others_before[3], carried_before[3];
+        acceleration(i, now);
+        times_mass(body, i, acceleration, inertia);
+        times_mass(body, i, NodalNumbers{v + offset}, carried_before);
+        of_others(u_after, u, step_others);
+        of_others(v_after, nullptr, v_others);
+        of_others(v, nullptr, v_others_before);
         for (int k = 0; k < 3; ++k) {
-            const double increment = u_after[own + k] - u[own + k];
-            const double inertia = scheme.c_m * increment - scheme.p_v * v[own + k] - scheme.p_a * a[own + k];
-            work += (force[k] - rhs[own + k] - mass * inertia) * increment;
-            work += 0.5 * mass * ((double)v_after[own + k] * v_after[own + k] - (double)v[own + k] * v[own + k]);
+            const double increment = (double)u_after[own + k] - u[own + k];
+            work += (force[k] - rhs[own + k]) * increment;
+            const double change = 0.5 * v_after[own + k] * (carried[k] + v_others[k]) -
+                                  0.5 * v[own + k] * (carried_before[k] + v_others_before[k]);
+            work += m.density_kg_m3 * (change - inertia[k] * increment - now[k] * step_others[k]);
         }
     }
     parts += NODE_SUMS * body.nodes * system;

@@ -43,7 +43,7 @@ def source(name: str) -> str:
     """The text of a kernel file as it is compiled."""
     folder = files("soft_estimator.backends.cuda")
     parts = [(folder / part).read_text(encoding="utf-8") for part in (*PARTS[name], f"{name}.cu")]
-    return "\n".join([kernel_text(), *parts] if "step.cuh" in PARTS[name] else parts)
+    return "\n".join([kernel_text(), *parts] if "elasticity.cuh" in PARTS[name] else parts)
 
 
 def options(real: str) -> tuple[str, ...]:

@@ -31,6 +31,13 @@ def multiply(row_start: Array, column: Array, blocks: Array, x: Array, out: Arra
         launch("linear", "multiply", real, 8 * len(y), len(y), row_start, column, blocks, typed(x, real), y)
 
 
+def multiply_scalars(row_start: Array, column: Array, values: Array, x: Array, out: Array) -> None:
+    real, (nodes, width) = real_of(values), x.shape
+    with writing(out, real) as y:
+        arguments = (nodes, width, row_start, column, values, typed(x, real), y)
+        launch("linear", "multiply_scalars", real, nodes * width, *arguments)
+
+
 def invert_diagonal(blocks: Array, slot: Array, free: Array, out: Array) -> None:
     real = real_of(blocks)
     with writing(out, real) as y:

@@ -191,7 +191,7 @@ def assemble(
     lam: float,
     mu: float,
     scale: float,
-    diagonal: Array,
+    inertia: Array,
     row_start: Array,
     slot: Array,
     blocks: Array,
@@ -201,7 +201,7 @@ def assemble(
     cells = (typed(r, real), node_cells, gradient_index, typed(table, real), typed(young, real))
     numbers = (float(lam), float(mu), float(scale))
     with writing(blocks, real) as y:
-        arguments = (count, *cells, *numbers, typed(diagonal, real), slot, y)
+        arguments = (count, *cells, *numbers, typed(inertia, real), slot, y)
         launch("elasticity", "assemble", real, count, *arguments, grid=(27,))
 
 

@@ -33,7 +33,7 @@ extern "C" __global__ void turn_cells(const Body *bodies, const Scheme *schemes,
     }
     corner_vector(p, at, z, real(1), real(body.spacing), y);
     local_vector(turned, p, y, real(1), real(body.spacing), w);
-    cell_product(body.table + 324 * (int64)body.gradient_index[c], p, w, by_lame, by_shear);
+    cell_product(body.table + CELL_SIZE * (int64)body.gradient_index[c], p, w, by_lame, by_shear);
     const real young = m.youngs_modulus_pa[body.cell_region[c]];
 #pragma unroll
     for (int k = 0; k < 3; ++k) local[k] = young * (real(m.lam) * by_lame[k] + real(m.mu) * by_shear[k]);
@@ -60,11 +60,9 @@ extern "C" __global__ void assemble_systems(const Body *bodies, const Scheme *sc
     stiffness_block(
         body.node_cells + 8 * i, offset, rotation + 9 * body.cells * system, body.gradient_index, body.table,
         [&](int c) { return real(scale * m.youngs_modulus_pa[body.cell_region[c]]); }, real(m.lam), real(m.mu), block);
-    if (offset == 13) {
-        const real mass = m.density_kg_m3 * body.volume[i];
-        const real diagonal = real(scheme.c_m + scheme.c_d * m.mass_damping_per_s) * mass;
-        block[0] += diagonal, block[4] += diagonal, block[8] += diagonal;
-    }
+    const real mass = m.density_kg_m3 * mass_entry(body, i, offset);
+    const real inertia = real(scheme.c_m + scheme.c_d * m.mass_damping_per_s) * mass;
+    block[0] += inertia, block[4] += inertia, block[8] += inertia;
     real *out = blocks + 9 * (body.row_start[body.nodes] * system + place);
 #pragma unroll
     for (int k = 0; k < 9; ++k) out[k] = block[k];
@@ -121,13 +119,12 @@ extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *scheme
     blocks += 9 * body.row_start[body.nodes] * system;
     touch += 2 * body.point_count * system;
     const double contact = scheme.contact != 0.0 ? contact_force(body, scheme, m, touch, i, blocks) : 0.0;
-    const double mass = real(m.density_kg_m3 * body.volume[i]);
     const int region = body.held[i];
+    double inertia[3];
+    times_mass(body, i, [&](int64 j, double *x) { motion.driving(scheme, m.mass_damping_per_s, j, x); }, inertia);
     for (int k = 0; k < 3; ++k) {
         const double external = m.density_kg_m3 * body.volume[i] * m.gravity_m_s2[k] + body.load[own + k];
-        const double inertia = scheme.p_v * motion.v[own + k] + scheme.p_a * motion.a[own + k] +
-                               m.mass_damping_per_s * motion.known_velocity(scheme, own + k);
-        rhs[offset + own + k] = external + mass * inertia + contact * m.plane_normal[k] + total[k];
+        rhs[offset + own + k] = external + m.density_kg_m3 * inertia[k] + contact * m.plane_normal[k] + total[k];
         double guess = scheme.step * motion.ahead(scheme)[own + k];
         if (region >= 0) {
             const double *path = paths + 13 * region;

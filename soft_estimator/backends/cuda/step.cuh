@@ -8,6 +8,8 @@ struct Body {
     const double *volume, *load;
     const int64 *slot, *row_start;
     const int *column, *held;  // held: number of the region that holds a node, -1 for none
+    const int *near;           // (27, N): neighbours of a node, itself where there is none
+    const real *spread;        // (27, N): mass matrix over density [m³] but for the nodes' volumes; rows sum to zero
     Points points;
     double spacing;
 };
@@ -31,12 +33,55 @@ struct Motion {
         return scheme.q_v * v[i] + scheme.q_a * a[i];
     }
 
+    // What the mass matrix acts on before a step: p_v v + p_a a + α₁ (q_v v + q_a a) of a node.
+    __device__ void driving(const Scheme &scheme, double mass_damping, int64 node, double *out) const {
+        const double by_v = scheme.p_v + mass_damping * scheme.q_v, by_a = scheme.p_a + mass_damping * scheme.q_a;
+#pragma unroll
+        for (int k = 0; k < 3; ++k) out[k] = by_v * v[3 * node + k];
+        if (by_a != 0.0)
+#pragma unroll
+            for (int k = 0; k < 3; ++k) out[k] += by_a * a[3 * node + k];
+    }
+
     // The velocity that looks ahead to where rotations and contact are taken.
     __device__ const real *ahead(const Scheme &scheme) const { return scheme.carries_acceleration() ? v : a; }
 };
 
 __device__ inline Motion of_system(const real *u, const real *v, const real *a, int64 offset) {
     return {u + offset, v + offset, a + offset};
+}
+
+// out = Σ_j M_ij x_j / ρ for node i; nodal(j, x) gives the three numbers x of a node. Differences: in single precision
+// too nothing is lost of what the body moves as a whole.
+template <typename Nodal>
+__device__ inline void times_mass(const Body &body, int64 i, Nodal nodal, double *out) {
+    double mine[3], total[3] = {0, 0, 0};
+    nodal(i, mine);
+#pragma unroll 9
+    for (int o = 0; o < 27; ++o) {
+        double other[3];
+        nodal(body.near[body.nodes * o + i], other);
+        const double share = body.spread[body.nodes * o + i];
+#pragma unroll
+        for (int k = 0; k < 3; ++k) total[k] += share * (other[k] - mine[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < 3; ++k) out[k] = body.volume[i] * mine[k] + total[k];
+}
+
+// The numbers of a nodal vector (N, 3), as `times_mass` takes them.
+struct NodalNumbers {
+    const real *values;
+
+    __device__ void operator()(int64 node, double *x) const {
+#pragma unroll
+        for (int k = 0; k < 3; ++k) x[k] = values[3 * node + k];
+    }
+};
+
+// Entry of the mass matrix over the density between a node and its neighbour at one of 27 offsets [m³].
+__device__ inline double mass_entry(const Body &body, int64 i, int offset) {
+    return body.spread[body.nodes * offset + i] + (offset == 13 ? body.volume[i] : 0.0);
 }
 
 __device__ inline const Material &material_of(const double *materials, int width, int system) {

@@ -51,7 +51,7 @@ extern "C" __global__ void pull_cells_adjoint(const Body *bodies, const Scheme *
     }
     corner_vector(p, at, z, 1.0, body.spacing, y);
     local_vector(r, p, y, 1.0, body.spacing, w);
-    cell_force_adjoint(body.table + 324 * (int64)body.gradient_index[c], p, r, y, w, l, m.youngs_modulus_pa[body.cell_region[c]],
+    cell_force_adjoint(body.table + CELL_SIZE * (int64)body.gradient_index[c], p, r, y, w, l, m.youngs_modulus_pa[body.cell_region[c]],
                        m.lam, m.mu, y_bar, r_bar, lame_bar);
     displacement_gradient(predicted, p, 0.25 / body.spacing, f);
     f[0] += 1.0, f[4] += 1.0, f[8] += 1.0;
@@ -181,10 +181,12 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
 #pragma unroll
         for (int k = 0; k < 3; ++k) pull[k] += pulled[corner + k], by_turn[k] -= turned[corner + k];
     }
-    const double mass = real(m.density_kg_m3 * body.volume[i]), free = body.free[i];
+    const double free = body.free[i];
+    double weighed[3];
+    times_mass(body, i, NodalNumbers{lmbda + offset}, weighed);
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
-        const double weighted = mass * lmbda[offset + own + k], v_after = free * v_bar[k], a_after = free * a_bar[k];
+        const double weighted = m.density_kg_m3 * weighed[k], v_after = free * v_bar[k], a_after = free * a_bar[k];
         const double increment = u_after[offset + own + k] - motion.u[own + k];
         const double known = motion.known_velocity(scheme, own + k);
         const double known_bar = m.stiffness_damping_s * pull[k] + m.mass_damping_per_s * weighted;

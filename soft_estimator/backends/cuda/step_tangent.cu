@@ -50,7 +50,7 @@ extern "C" __global__ void change_cells(const Body *bodies, const Scheme *scheme
     turn_back(dr, y, moved);
 #pragma unroll
     for (int k = 0; k < 3; ++k) dw[k] += moved[k];
-    const real *table_row = body.table + 324 * (int64)body.gradient_index[c];
+    const real *table_row = body.table + CELL_SIZE * (int64)body.gradient_index[c];
     double w_lame[3], w_shear[3], d_lame[3], d_shear[3], force[3], bent[3], one[3], two[3];
     cell_product(table_row, p, w, w_lame, w_shear);
     cell_product(table_row, p, dw, d_lame, d_shear);
@@ -162,24 +162,36 @@ extern "C" __global__ void prepare_step_tangent(const Body *bodies, const Scheme
             turned += weight[8 * t + p] * contact_force[t];
         }
     }
-    const double mass = real(m.density_kg_m3 * body.volume[i]), relative = d.density_kg_m3;
-    const double inertia = scheme.c_m + scheme.c_d * m.mass_damping_per_s;
+    const double relative = d.density_kg_m3, inertia = scheme.c_m + scheme.c_d * m.mass_damping_per_s;
+    const bool heavier = relative != 0.0 || d.mass_damping_per_s != 0.0;
     const int region = body.held[i];
+    double push[3];
+    times_mass(
+        body, i,
+        [&](int64 j, double *x) {
+            change.driving(scheme, m.mass_damping_per_s, j, x);
+            if (!heavier) return;  // as most directions
+            double now[3];
+            motion.driving(scheme, m.mass_damping_per_s, j, now);
+            for (int k = 0; k < 3; ++k) {
+                const double increment = u_after[3 * j + k] - motion.u[3 * j + k];
+                x[k] += relative * (now[k] - inertia * increment);
+                x[k] += d.mass_damping_per_s * (motion.known_velocity(scheme, 3 * j + k) - scheme.c_d * increment);
+            }
+        },
+        push);
     for (int k = 0; k < 3; ++k) {
         const int64 e = own + k;
-        const Change by(scheme, motion, change, u_after, e);
-        double push = d.gravity_m_s2[k] + scheme.p_v * change.v[e] + scheme.p_a * change.a[e];
-        push += relative * (m.gravity_m_s2[k] + scheme.p_v * motion.v[e] + scheme.p_a * motion.a[e] - inertia * by.increment);
-        push += d.mass_damping_per_s * (by.known - scheme.c_d * by.increment);
-        push += m.mass_damping_per_s * (relative * by.known + by.known_change);
-        rhs[offset + e] = total[k] + mass * push + along * m.plane_normal[k] + turned * d.plane_normal[k];
+        const double weight = body.volume[i] * (d.gravity_m_s2[k] + relative * m.gravity_m_s2[k]);
+        rhs[offset + e] = total[k] + m.density_kg_m3 * (push[k] + weight) + along * m.plane_normal[k] +
+                          turned * d.plane_normal[k];
         double first = scheme.step * change.ahead(scheme)[e];
         if (region >= 0) {
             const double *path = paths + 13 * region;
             first = 0.0;
             if (path[0] != 0.0) {
                 for (int j = 0; j < 3; ++j) first += path[1 + 3 * k + j] * start[offset + own + j];
-                first -= by.u;
+                first -= change.u[e];
             }
         }
         guess[offset + e] = first;

@@ -42,6 +42,8 @@ _BODY = (
     ("row_start", np.int64),
     ("column", np.int32),
     ("held", np.int32),
+    ("near", np.int32),
+    ("spread", None),
     ("point_nodes", np.int32),
     ("point_weight", np.float64),
     ("point_start", np.int64),
@@ -81,7 +83,8 @@ class CudaStepper:
         self._arrays = {k: cupy.ascontiguousarray(body[k], dtype=t or self.real) for k, t in _BODY}
         self.nodes, self.cells = len(self._arrays["free"]), len(self._arrays["cell_region"])
         many = self.systems >= FEWEST_WITHOUT_MATRIX and device_can_solve(self.real)
-        self._moments = cell_moments(cupy.asnumpy(body["table"])) if many else None
+        self._mass_table = np.asarray(body["mass_table"])
+        self._moments = cell_moments(cupy.asnumpy(body["table"]), self._mass_table) if many else None
         self._kept: cupy.ndarray | None = None  # 27 · node + offset of the blocks that are kept, where not all are
         if self._moments is not None:
             self._keep_few_blocks()
@@ -116,7 +119,9 @@ class CudaStepper:
             solver = (self._arrays["row_start"], self._arrays["column"], self._arrays["free"])
             self.solver = BatchSolver(*solver, b, real)
         else:
-            self.solver = CellSolver(self.scheme, self._arrays, self._moments, b, real, self.implicit_stiffness)
+            self.solver = CellSolver(
+                self.scheme, self._arrays, self._moments, self._mass_table, b, real, self.implicit_stiffness
+            )
             self._put_alike_together(self.materials.get())
 
     def _put_alike_together(self, materials: np.ndarray) -> None:

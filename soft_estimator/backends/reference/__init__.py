@@ -54,6 +54,7 @@ class ReferenceBackend:
     add_blocks = staticmethod(matrix.add_blocks)
     invert_diagonal = staticmethod(matrix.invert_diagonal)
     multiply = staticmethod(matrix.multiply)
+    multiply_scalars = staticmethod(matrix.multiply_scalars)
     conjugate_gradient = staticmethod(matrix.conjugate_gradient)
     conjugate_gradient_many = staticmethod(matrix.conjugate_gradient_many)
     find_cells = staticmethod(points.find_cells)

@@ -1,7 +1,8 @@
 """Rotations and corotated linear elasticity of the cells, from their formulas (METHOD §2), in double precision.
 
 Corner p of a cell rests at h c_p, c_p in {0, 1}³. With F = I + 1/(4h) Σ u_p s_pᵀ, s_p = 2 c_p - 1, a cell turns by the
-rotation R closest to F. The stiffness of corners p, q for E = 1 is λ G_pq + μ (G_pqᵀ + tr(G_pq) I), G_pq = ∫∇N_p ∇N_qᵀ.
+rotation R closest to F. The stiffness of corners p, q for E = 1 is that of mean dilatation (METHOD §10),
+μ (G_pqᵀ + tr(G_pq) I - ⅔ G_pq) + (λ + ⅔ μ) b_p b_qᵀ / V, with G_pq = ∫∇N_p ∇N_qᵀ and b_p = ∫∇N_p.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.interface import Array
+from soft_estimator.backends.layout import CELL, place
 
 CORNERS = np.array([(p >> 2, p >> 1 & 1, p & 1) for p in range(8)])
 SIGNS = 2.0 * CORNERS - 1.0
@@ -92,11 +94,14 @@ def rotations_adjoint(u: Array, r: Array, r_bar: Array, cell_nodes: Array, spaci
 def lame_matrices(table: Array) -> tuple[Array, Array]:
     """The factors of λ and of μ in the stiffness of each row of the table for E = 1, both (T, 8, 3, 8, 3)."""
     g = np.zeros((len(table), 8, 8, 3, 3))
+    pairs = table[:, place(CELL, "gradients")].reshape(-1, 36, 3, 3)
     for k, (p, q) in enumerate(PAIRS):
-        g[:, p, q] = table[:, k].reshape(-1, 3, 3)
+        g[:, p, q] = pairs[:, k]
         g[:, q, p] = g[:, p, q].transpose(0, 2, 1)
-    by_shear = g.transpose(0, 1, 2, 4, 3) + np.trace(g, axis1=3, axis2=4)[..., None, None] * np.eye(3)
-    return g.transpose(0, 1, 3, 2, 4), by_shear.transpose(0, 1, 3, 2, 4)
+    mean = table[:, place(CELL, "dilatation")].reshape(-1, 8, 3)  # b/√V
+    by_lame = np.einsum("tpa,tqb->tpaqb", mean, mean)
+    by_shear = g.transpose(0, 1, 2, 4, 3) + np.trace(g, axis1=3, axis2=4)[..., None, None] * np.eye(3) - 2 / 3 * g
+    return by_lame, by_shear.transpose(0, 1, 3, 2, 4) + 2 / 3 * by_lame
 
 
 def _times(matrices: Array, index: Array, vectors: Array) -> Array:
@@ -286,7 +291,7 @@ def assemble(
     lam: float,
     mu: float,
     scale: float,
-    diagonal: Array,
+    inertia: Array,
     row_start: Array,
     slot: Array,
     blocks: Array,
@@ -299,5 +304,5 @@ def assemble(
         for q in range(8):
             block = scale * turn @ stiffness[:, p, :, q] @ turn.transpose(0, 2, 1)
             np.add.at(total, slot[nodes[:, p], neighbour(p, q)], block)
-    total[slot[:, 13]] += diagonal[:, None, None] * np.eye(3)
+    total += inertia[:, None, None] * np.eye(3)
     blocks[...] = total.reshape(-1, 9)

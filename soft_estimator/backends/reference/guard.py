@@ -43,7 +43,7 @@ def _held(s: System, u: Array, v: Array) -> Array:
     elastic = np.empty(len(s.young))
     cells.cell_energies(u, np.zeros_like(u), s.rotations(u), *s.cell_arguments(), s.spacing, elastic)
     momentum = s.mass @ v
-    kinetic = 0.5 * float(s.mass @ (v**2).sum(axis=1))
+    kinetic = 0.5 * float((v * s.times_mass(v)).sum())
     potential = -float(s.mass @ (s.body["position"] + u) @ s.material.gravity_m_s2) - float((s.body["load"] * u).sum())
     touch = 0.0
     if s.has_contact:
@@ -52,12 +52,18 @@ def _held(s: System, u: Array, v: Array) -> Array:
 
 
 def _work_on_held(s: System, lin: Linearised, rhs: Array, before: State, after: State, paths: Array) -> float:
-    """What drags the rest along, (A Δu - r - M (c_m Δu - p_v v - p_a a))·Δu, and the change of their own motion."""
+    """What drags the rest along, (A Δu - r)·Δu, with the change of the kinetic energy that held nodes have part in.
+
+    That takes the place of inertia's own work b·M Δu, b = c_m Δu - p_v v - p_a a, wherever a held node has part in it.
+    """
     held, scheme, increment = s.body["held"], s.scheme, after[0] - before[0]
     moves = (held >= 0) & (paths[np.maximum(held, 0), 0] != 0)
-    inertia = s.mass[:, None] * (scheme.c_m * increment - scheme.p_v * before[1] - scheme.p_a * before[2])
-    work = (s.multiply(lin.blocks, increment) - rhs - inertia) * increment
-    work += 0.5 * s.mass[:, None] * (after[1] ** 2 - before[1] ** 2)
+    others = ~moves[:, None]
+    acceleration = scheme.c_m * increment - scheme.p_v * before[1] - scheme.p_a * before[2]
+    work = (s.multiply(lin.blocks, increment) - rhs - s.times_mass(acceleration)) * increment
+    work -= acceleration * s.times_mass(others * increment)
+    for v, sign in ((after[1], 0.5), (before[1], -0.5)):
+        work += sign * v * (s.times_mass(v) + s.times_mass(others * v))
     return float(work[moves].sum())
 
 

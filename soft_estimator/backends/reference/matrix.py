@@ -31,6 +31,11 @@ def multiply(row_start: Array, column: Array, blocks: Array, x: Array, out: Arra
     out[...] = (matrix_of(row_start, column, blocks) @ x.astype(np.float64).ravel()).reshape(-1, 3)
 
 
+def multiply_scalars(row_start: Array, column: Array, values: Array, x: Array, out: Array) -> None:
+    size = len(row_start) - 1
+    out[...] = sp.csr_matrix((values.astype(np.float64), column, row_start), shape=(size, size)) @ x.astype(np.float64)
+
+
 def conjugate_gradient(
     row_start: Array,
     column: Array,

@@ -117,7 +117,7 @@ class System:
     ) -> None:
         self.body, self.spacing, self.scheme, self.material = body, spacing_m, scheme, material
         self.has_contact, self.implicit = bool(contact[0]), bool(contact[1])
-        self.mass = material.density_kg_m3 * body["volume"]
+        self.mass = material.density_kg_m3 * body["volume"]  # sums of the mass matrix' rows
         self.young = material.youngs_modulus_pa[body["cell_region"]]
         self.free = (body["free"] != 0)[:, None]
 
@@ -131,6 +131,20 @@ class System:
         out = np.zeros((len(self.mass), 3))
         cells.gather(corner, self.body["node_cells"], 1.0, out)
         return out
+
+    def times_mass(self, x: Array) -> Array:
+        """M x = ρ (volume x_i + Σ_j spread_ij (x_j - x_i)) of nodal vectors (N, 3)."""
+        spread, near = self.body["spread"].astype(np.float64), self.body["near"]
+        moved = np.einsum("oi,oia->ia", spread, x[near] - x)
+        return self.mass[:, None] * x + self.material.density_kg_m3 * moved
+
+    def inertia(self) -> Array:
+        """M as one number for each block of the pattern, (B,)."""
+        slot = self.body["slot"]
+        out = np.zeros(len(self.body["column"]))
+        out[slot[slot >= 0]] = self.body["spread"].T[slot >= 0]
+        out[slot[:, 13]] += self.body["volume"]
+        return self.material.density_kg_m3 * out
 
     def at_points(self, nodal: Array) -> Array:
         """Nodal values (N, 3) at the contact points (P, 3)."""
@@ -178,8 +192,8 @@ class System:
         b, m, s = self.body, self.material, self.scheme
         turned, touch = self.rotations(self.turned_at(state)), self.touch(state)
         blocks, inverse = np.empty((len(b["column"]), 9)), np.empty((len(self.mass), 9))
-        diagonal = (s.c_m + s.c_d * m.mass_damping_per_s) * self.mass
-        matrix_arguments = (s.c_k + s.c_d * m.stiffness_damping_s, diagonal, b["row_start"], b["slot"], blocks)
+        inertia = (s.c_m + s.c_d * m.mass_damping_per_s) * self.inertia()
+        matrix_arguments = (s.c_k + s.c_d * m.stiffness_damping_s, inertia, b["row_start"], b["slot"], blocks)
         stiffness = (b["gradient_index"], b["table"], self.young, m.lam, m.mu)
         cells.assemble(turned, b["node_cells"], *stiffness, *matrix_arguments)
         if touch is not None and self.implicit:
@@ -195,12 +209,12 @@ class System:
 
     def right_hand_side(self, state: State, lin: Linearised) -> Array:
         u, v, a = state
-        m, s, mass = self.material, self.scheme, self.mass[:, None]
+        m, s = self.material, self.scheme
         known, corner = s.known(v, a), np.empty((len(self.young), 24))
         z = -m.stiffness_damping_s * known
         cells.cell_forces(u, z, 1.0, lin.rotations, *self.cell_arguments(), self.spacing, corner)
-        rhs = mass * m.gravity_m_s2 + self.body["load"] - self.gather(corner)
-        rhs += mass * (s.p_v * v + s.p_a * a + m.mass_damping_per_s * known)
+        rhs = self.mass[:, None] * m.gravity_m_s2 + self.body["load"] - self.gather(corner)
+        rhs += self.times_mass(s.p_v * v + s.p_a * a + m.mass_damping_per_s * known)
         return rhs if lin.touch is None else rhs + self.spread(self.contact_force(lin.touch))
 
     def guess(self, state: State, start: Array, paths: Array) -> Array:

@@ -43,7 +43,7 @@ def step_adjoint(
     u, v, a = before
     scheme, m, increment = s.scheme, s.material, u_after - u
     v_bar, a_bar = s.free * bar[1], s.free * bar[2]
-    known, weighted = scheme.known(v, a), s.mass[:, None] * lmbda
+    known, weighted = scheme.known(v, a), s.times_mass(lmbda)
     pull, turn = elasticity_adjoint(s, lin, before, increment, known, lmbda, out)
     damped = known - scheme.c_d * increment
     moved = scheme.p_v * v + scheme.p_a * a - scheme.c_m * increment + m.mass_damping_per_s * damped

@@ -78,7 +78,7 @@ def inertia_tangent(s: System, before: State, increment: Array, by: Material, ch
     push = push - (scheme.c_m + scheme.c_d * m.mass_damping_per_s) * increment
     moved = by.gravity_m_s2 + scheme.p_v * dv + scheme.p_a * da + m.mass_damping_per_s * scheme.known(dv, da)
     moved = moved + by.mass_damping_per_s * (known - scheme.c_d * increment)
-    return s.mass[:, None] * (by.density_kg_m3 * push + moved)
+    return s.times_mass(by.density_kg_m3 * push + moved)
 
 
 def contact_tangent(s: System, touch: Touch, before: State, increment: Array, by: Material, change: State) -> Array:

@@ -1,4 +1,7 @@
-"""Corotated linear elasticity of the cells: f = R K̂ (Rᵀ(x + u) - x), with stiffness damping."""
+"""Corotated linear elasticity of the cells: f = R K̂ (Rᵀ(x + u) - x), with stiffness damping.
+
+K̂ is that of mean dilatation (METHOD §10, docs/elements.md): shear point by point, pressure on a cell's mean dilatation.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Corotated(Term[None]):
         """Add scale · K at given rotations (C, 9)."""
         d, m = self.device, self.material
         blocks = d.xp.empty((len(d.column), 9), d.dtype)
-        pattern = (assembly.take_diagonal(), d.row_start, d.slot)
+        pattern = (assembly.take_inertia(), d.row_start, d.slot)
         cells = (d.gradient_index, d.table, m.young, m.lam, m.mu)
         d.backend.assemble(rotations, d.node_cells, *cells, scale, *pattern, blocks)
         assembly.blocks = blocks if assembly.blocks is None else assembly.blocks + blocks

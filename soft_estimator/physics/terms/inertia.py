@@ -1,4 +1,8 @@
-"""Inertia with mass damping: M ü + α₁ M u̇, M = ρ · lumped volume."""
+"""Inertia with mass damping: M ü + α₁ M u̇, M = ρ ∫N_p N_q for a part of the mass and lumped for the rest.
+
+The rows of M sum to the nodes' own masses (`Body.mass_m3`): momentum, centre of mass and weight are those of point
+masses at the nodes, kinetic energy is not.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,11 @@ from soft_estimator.physics.terms.interface import Assembly, Columns, Directions
 
 
 class Inertia(Term[None]):
-    """Adds (c_m + c_d α₁) M to the matrix and M (p_v v + p_a a + α₁ known) to the right-hand side."""
+    """Adds (c_m + c_d α₁) M to the matrix and M (p_v v + p_a a + α₁ known) to the right-hand side.
+
+    Attributes:
+        mass: sums of M's rows [kg], (N,).
+    """
 
     parameters: ClassVar[tuple[str, ...]] = ("density_kg_m3", "mass_damping_per_s")
 
@@ -26,12 +34,16 @@ class Inertia(Term[None]):
         """Of the nodes [kg], (N,)."""
         return self.device.up(self.values.density_kg_m3 * self.device.body.node_volume_m3)
 
+    def times_mass(self, nodal: Array) -> Array:
+        """M times nodal vectors, (N, 3) or (N, 3, K)."""
+        return self.values.density_kg_m3 * self.device.weighed(nodal)
+
     def add_blocks(self, stage: Stage, at: None, assembly: Assembly) -> None:
-        scheme = stage.scheme
-        assembly.diagonal += (scheme.c_m + scheme.c_d * self.values.mass_damping_per_s) * self.mass
+        p, scheme = self.values, stage.scheme
+        assembly.add_inertia((scheme.c_m + scheme.c_d * p.mass_damping_per_s) * p.density_kg_m3 * self.device.mass)
 
     def add_force(self, stage: Stage, at: None, rhs: Array) -> None:
-        rhs += self.mass[:, None] * self._driving(stage, stage.state.v, stage.state.a, stage.known_velocity)
+        rhs += self.times_mass(self._driving(stage, stage.state.v, stage.state.a, stage.known_velocity))
 
     def _driving(self, stage: Stage, v: Array, a: Array, known: Array | None) -> Array:
         """p_v v + p_a a + α₁ known, of the state or of its changes."""
@@ -61,11 +73,11 @@ class Inertia(Term[None]):
             moved = self._driving(stage, stage.state.v, stage.state.a, stage.known_velocity)
             moved = moved - (scheme.c_m + scheme.c_d * p.mass_damping_per_s) * increment
             change = change + moved[:, :, None] * relative
-        out += change * self.mass[:, None, None]
+        out += self.times_mass(change)
 
     def pull(self, stage: Stage, at: None, increment: Array, lmbda: Array, out: Pulled) -> None:
         p, scheme = self.values, stage.scheme
-        weighted = self.mass[:, None] * lmbda
+        weighted = self.times_mass(lmbda)
         out.v += scheme.p_v * weighted
         if scheme.carries_acceleration:
             out.a += scheme.p_a * weighted
@@ -77,8 +89,8 @@ class Inertia(Term[None]):
         out.gradient.density_kg_m3 += float((weighted * moved).sum()) / p.density_kg_m3
 
     def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
-        mass = self.values.density_kg_m3 * self.device.body.node_volume_m3
-        return {"kinetic_j": float(0.5 * mass @ (self.device.host(state.v) ** 2).sum(axis=1))}
+        v = self.device.host(state.v)
+        return {"kinetic_j": 0.5 * self.values.density_kg_m3 * float((v * (self.device.body.mass_matrix_m3 @ v)).sum())}
 
     def resists(self) -> np.ndarray | None:
         return np.zeros((0, 3))

@@ -83,21 +83,50 @@ class Stage:
 
 
 class Assembly:
-    """A step's matrix in the making: blocks of the body's pattern, and what is still to be added to their diagonal.
+    """A step's matrix in the making: blocks of the body's pattern, and what is still to be added to them.
 
     Attributes:
-        diagonal: [N/m], (N,), times the unit matrix. blocks: (B, 9), None before the first loop wrote them.
+        diagonal: [N/m], (N,), times the unit matrix on the nodes. inertia: [N/m], (B,), one number for each block of
+            the pattern, times the unit matrix; None for nothing. blocks: (B, 9), None before the first loop wrote them.
     """
 
     def __init__(self, device: DeviceBody) -> None:
         self.device = device
         self.diagonal = device.xp.zeros(device.nodes, device.dtype)
+        self.inertia: Array | None = None
         self.blocks: Array | None = None
 
-    def take_diagonal(self) -> Array:
-        """The diagonal so far, for a loop that writes it along with its blocks."""
-        taken, self.diagonal = self.diagonal, self.device.xp.zeros(self.device.nodes, self.device.dtype)
+    def add_inertia(self, values: Array) -> None:
+        """One number for each block of the pattern, (B,), times the unit matrix."""
+        self.inertia = values if self.inertia is None else self.inertia + values
+
+    def take_inertia(self) -> Array:
+        """Inertia and diagonal so far, (B,), for a loop that writes them along with its blocks."""
+        d, taken = self.device, self.inertia
+        taken = d.xp.zeros(len(d.column), d.dtype) if taken is None else taken
+        taken[d.slot[:, 13]] += self.diagonal
+        self.inertia, self.diagonal = None, d.xp.zeros(d.nodes, d.dtype)
         return taken
+
+    def copy(self) -> Assembly:
+        """The same so far, to be gone on with."""
+        out = Assembly(self.device)
+        out.diagonal += self.diagonal
+        out.inertia = None if self.inertia is None else self.inertia.copy()
+        out.blocks = None if self.blocks is None else self.blocks.copy()
+        return out
+
+    def times(self, x: Array) -> Array:
+        """The matrix so far times a nodal vector (N, 3)."""
+        d = self.device
+        out, product = self.diagonal[:, None] * x, d.xp.empty_like(x)
+        if self.inertia is not None:
+            d.backend.multiply_scalars(d.row_start, d.column, self.inertia, x, product)
+            out = out + product
+        if self.blocks is not None:
+            d.backend.multiply(d.row_start, d.column, self.blocks, x, product)
+            out = out + product
+        return out
 
     def writable(self) -> Array:
         """The blocks, zero before the first term."""
@@ -112,10 +141,9 @@ class Assembly:
 
     def finished(self) -> Array:
         """The blocks with everything in them."""
-        blocks, d = self.writable(), self.device
-        if bool((self.diagonal != 0).any()):
-            rest = self.diagonal[:, None] * d.backend.to_device(np.eye(3).ravel(), d.dtype)
-            d.backend.add_blocks(d.xp.ascontiguousarray(d.slot[:, 13]), d.xp.ascontiguousarray(rest), blocks)
+        blocks = self.writable()
+        if self.inertia is not None or bool((self.diagonal != 0).any()):
+            blocks[:, ::4] += self.take_inertia()[:, None]
         return blocks
 
 
