@@ -23,8 +23,8 @@ def deviatoric_products(vectors: np.ndarray, gradient_index: np.ndarray, table: 
         k = 0
         for p in range(8):
             for q in range(p, 8):
-                g = row[k]
-                k += 1
+                g = row[k : k + 9]
+                k += 9
                 trace = g[0] + g[4] + g[8]
                 for a in range(3):
                     for b in range(3):

@@ -91,13 +91,19 @@ def rotations_adjoint(u: Array, r: Array, r_bar: Array, cell_nodes: Array, spaci
 # Elastic forces
 
 
-def lame_matrices(table: Array) -> tuple[Array, Array]:
-    """The factors of λ and of μ in the stiffness of each row of the table for E = 1, both (T, 8, 3, 8, 3)."""
+def gradient_products(table: Array) -> Array:
+    """G of all corner pairs for each row of the table, (T, 8, 8, 3, 3) [m]."""
     g = np.zeros((len(table), 8, 8, 3, 3))
     pairs = table[:, place(CELL, "gradients")].reshape(-1, 36, 3, 3)
     for k, (p, q) in enumerate(PAIRS):
         g[:, p, q] = pairs[:, k]
         g[:, q, p] = g[:, p, q].transpose(0, 2, 1)
+    return g
+
+
+def lame_matrices(table: Array) -> tuple[Array, Array]:
+    """The factors of λ and of μ in the stiffness of each row of the table for E = 1, both (T, 8, 3, 8, 3)."""
+    g = gradient_products(table)
     mean = table[:, place(CELL, "dilatation")].reshape(-1, 8, 3)  # b/√V
     by_lame = np.einsum("tpa,tqb->tpaqb", mean, mean)
     by_shear = g.transpose(0, 1, 2, 4, 3) + np.trace(g, axis1=3, axis2=4)[..., None, None] * np.eye(3) - 2 / 3 * g

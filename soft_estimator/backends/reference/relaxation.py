@@ -8,15 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.interface import Array
-from soft_estimator.backends.reference.cells import PAIRS
+from soft_estimator.backends.reference.cells import gradient_products
 
 
 def deviatoric_matrices(table: Array) -> Array:
     """One for each row of the table, (T, 8, 3, 8, 3) [m]."""
-    g = np.zeros((len(table), 8, 8, 3, 3))
-    for k, (p, q) in enumerate(PAIRS):
-        g[:, p, q] = table[:, k].reshape(-1, 3, 3)
-        g[:, q, p] = g[:, p, q].transpose(0, 2, 1)
+    g = gradient_products(table)
     trace = np.trace(g, axis1=3, axis2=4)[..., None, None]
     return (g.swapaxes(3, 4) + trace * np.eye(3) - 2 / 3 * g).transpose(0, 1, 3, 2, 4)
 

@@ -166,7 +166,7 @@ class Relaxation(Term[Unrelaxed]):
             return
         blocks = d.xp.empty((len(d.column), 9), d.dtype)
         cells = (d.node_cells, d.gradient_index, d.table, self.material.young, -2 / 3 * mu, mu)  # λ = -2μ/3: deviatoric
-        pattern = (assembly.take_diagonal(), d.row_start, d.slot)
+        pattern = (assembly.take_inertia(), d.row_start, d.slot)
         d.backend.assemble(at.turn.reshape(-1, 9), *cells, scale, *pattern, blocks)
         assembly.blocks = blocks if assembly.blocks is None else assembly.blocks + blocks
 
