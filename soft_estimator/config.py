@@ -67,10 +67,10 @@ class MaterialConfig(Section):
     poissons_ratio: float = quantity(
         0.3,
         low=0,
-        high=0.495,
+        high=0.499,
         doc="Poisson's ratio ν, the shrinking across a pull",
-        advice="a material at 0.5 is incompressible and would lock the elements; rubber or flesh is well served by "
-        "0.45 to 0.49",
+        advice="a material at 0.5 is incompressible, its pressure unknown; rubber or flesh is well served by 0.45 to "
+        "0.499",
     )
     density_kg_m3: float = quantity(1000.0, unit="kg/m^3", low=0, low_open=True, doc="mass density ρ")
     mass_damping_per_s: float = quantity(0.0, unit="1/s", low=0, doc="Rayleigh damping α₁, on the mass")

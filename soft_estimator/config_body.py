@@ -143,6 +143,12 @@ class BodyConfig(Section):
         0.02, low=0, high=0.5, doc="nodes closer to the surface than this times h are on it"
     )
     subdivision: int = quantity(2, low=1, high=8, doc="a cut cell is split this many times a side for its integrals")
+    detail: int = quantity(
+        2,
+        low=1,
+        high=4,
+        doc="the shape is integrated over on a field this many times as fine, where it is known so well",
+    )
     stabilisation: float = quantity(
         0.1, low=0, high=1, doc="stiffness against twisting of the empty part of cut cells, as a part of a full cell's"
     )

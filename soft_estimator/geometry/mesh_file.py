@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,14 @@ def mesh_to_sdf(
     align: Align = "bounds",
     node_budget: int = DEFAULT_NODE_BUDGET,
 ) -> SignedDistanceGrid:
-    """Exact signed distance to a closed mesh, vertices (nv, 3) [m] and faces (nf, 3), on a grid of spacing_m [m].
+    """Exact signed distance to a closed mesh, vertices (nv, 3) [m] and faces (nf, 3), on a grid of spacing_m [m]."""
+    used = vertices_m[np.unique(faces)]
+    distance_m = mesh_distance(vertices_m, faces)
+    return sample_distance(distance_m, used.min(axis=0), used.max(axis=0), spacing_m, margin_cells, align, node_budget)
+
+
+def mesh_distance(vertices_m: np.ndarray, faces: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Signed distance (n, 3) [m] -> (n,) [m] to a closed mesh, vertices (nv, 3) [m] and faces (nf, 3).
 
     Components may overlap (their walls inside the body do not count) and enclose cavities (faces oriented inwards).
     """
@@ -70,8 +78,7 @@ def mesh_to_sdf(
             nearest = np.minimum(nearest, part)
         return nearest
 
-    used = vertices[np.unique(triangles)]
-    return sample_distance(distance_m, used.min(axis=0), used.max(axis=0), spacing_m, margin_cells, align, node_budget)
+    return distance_m
 
 
 def write_ply(path: str | Path, positions_m: np.ndarray, faces: np.ndarray, colours: np.ndarray | None = None) -> None:

@@ -25,7 +25,7 @@ from soft_estimator.config_body import (
 from soft_estimator.geometry import shapes
 from soft_estimator.geometry.body_file import read_body
 from soft_estimator.geometry.grid import SignedDistanceGrid
-from soft_estimator.geometry.mesh_file import load_mesh, mesh_to_sdf
+from soft_estimator.geometry.mesh_file import load_mesh, mesh_distance, mesh_to_sdf
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.sdf_file import read_sdf
 from soft_estimator.geometry.surface import extract_surface
@@ -35,10 +35,23 @@ from soft_estimator.schema import ConfigError
 _AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
+@dataclass(frozen=True)
+class BodyField:
+    """The signed distance grid of a body and, where its shape is known better than on the grid, φ on a finer one."""
+
+    grid: SignedDistanceGrid
+    detail: SignedDistanceGrid | None = None
+
+
 def build_grid(
     body: BodyConfig, folder: Path, data: Path | None, memory_bytes: float | None = None
 ) -> SignedDistanceGrid:
-    """The signed distance grid of a body.
+    """The signed distance grid of a body; arguments as of `build_field`."""
+    return build_field(replace(body, detail=1), folder, data, memory_bytes).grid
+
+
+def build_field(body: BodyConfig, folder: Path, data: Path | None, memory_bytes: float | None = None) -> BodyField:
+    """The signed distance grid of a body, and its detail.
 
     Args:
         body: what it looks like.
@@ -54,7 +67,7 @@ def build_grid(
         if isinstance(body.shape, ScanShape):
             grid = replace(grid, origin_m=grid.origin_m + body.shape.shift_m)
         check_memory(lambda _: grid, np.array(grid.shape) - 1.0, grid.spacing_m, memory_bytes, key)
-        return grid
+        return BodyField(grid)
     source = _source(body.shape, files, "body.shape")
     span = source.high_m - source.low_m
     spacing = body.spacing_m or float(span.max()) / cast(int, body.cells_along_longest)
@@ -62,7 +75,9 @@ def build_grid(
         source = _source(body.shape, replace(files, resolution_m=spacing), "body.shape")
     align = cast(shapes.Align, body.align)
     check_memory(lambda h: source.sample(h, align), span / spacing, spacing, memory_bytes, "body.spacing_m")
-    return source.sample(spacing, align)
+    grid = source.sample(spacing, align)
+    detail = shapes.refine(source.distance_m(), grid, body.detail) if body.detail > 1 else None
+    return BodyField(grid, detail)
 
 
 @dataclass(frozen=True)
@@ -99,11 +114,13 @@ class Files:
 
 @dataclass(frozen=True)
 class _Source:
-    """A body that can be sampled: its bounds (3,) [m] each, and the grid for a spacing [m] and an alignment."""
+    """A body that can be sampled: its bounds (3,) [m] each, the grid for a spacing [m] and an alignment, and what gives
+    its signed distance (n, 3) [m] -> (n,) [m]."""
 
     low_m: np.ndarray
     high_m: np.ndarray
     sample: Callable[[float, shapes.Align], SignedDistanceGrid]
+    distance_m: Callable[[], Callable[[np.ndarray], np.ndarray]]
 
 
 def _source(config: Shape, files: Files, key: str) -> _Source:
@@ -111,10 +128,13 @@ def _source(config: Shape, files: Files, key: str) -> _Source:
         vertices, faces = files.read_mesh(config, f"{key}.mesh")
         used = vertices[np.unique(faces)]
         return _Source(
-            used.min(axis=0), used.max(axis=0), lambda h, align: mesh_to_sdf(vertices, faces, h, align=align)
+            used.min(axis=0),
+            used.max(axis=0),
+            lambda h, align: mesh_to_sdf(vertices, faces, h, align=align),
+            lambda: mesh_distance(vertices, faces),
         )
     shape = build_shape(config, files, key)
-    return _Source(*shape.bounds_m(), lambda h, align: shapes.sample(shape, h, align=align))
+    return _Source(*shape.bounds_m(), lambda h, align: shapes.sample(shape, h, align=align), lambda: shape.distance_m)
 
 
 def build_shape(config: Shape, files: Files, key: str) -> shapes.Shape:

@@ -28,7 +28,7 @@ from soft_estimator.physics.terms.interface import Law
 from soft_estimator.physics.terms.relaxation import RelaxationLaw
 from soft_estimator.physics.terms.support import SupportLaw
 from soft_estimator.physics.terms.weights import WeightsLaw
-from soft_estimator.scene.body_grid import build_grid
+from soft_estimator.scene.body_grid import build_field, build_grid
 from soft_estimator.schema import ConfigError
 
 __all__ = ["Scene", "build_grid", "build_scene"]
@@ -69,8 +69,8 @@ def build_scene(
         config: the scene. folder: where its file lies. data: the data folder.
         memory_bytes: what the simulation may take; what the machine has left by default.
     """
-    grid = build_grid(config.body, folder, data, memory_bytes)
-    body, warnings = build_clean_body(grid, config.body, _region_of(config))
+    field = build_field(config.body, folder, data, memory_bytes)
+    body, warnings = build_clean_body(field.grid, config.body, _region_of(config), field.detail)
     _check_regions(config, body)
     parameters = build_parameters(config)
     model = build_model(
@@ -136,19 +136,26 @@ def build_integrator(time: TimeConfig) -> Integrator:
 
 
 def build_clean_body(
-    grid: SignedDistanceGrid, config: BodyConfig, region_of: Callable[[np.ndarray], np.ndarray] | None = None
+    grid: SignedDistanceGrid,
+    config: BodyConfig,
+    region_of: Callable[[np.ndarray], np.ndarray] | None = None,
+    detail: SignedDistanceGrid | None = None,
 ) -> tuple[Body, list[str]]:
     """The body of a field without its specks, and a line for what was removed or is in several pieces."""
     warnings = []
     removed, share = 0, 0.0
     for _ in range(4):  # putting a speck outside may rarely cut off another
-        body = _body(grid, config, region_of)
-        label, volume = _surface_pieces(body)
+        body = _body(grid, config, region_of, detail)
+        label, volume = _surface_pieces(body, detail)
         specks = np.flatnonzero(volume < SPECK_VOLUME_SHARE)
         if specks.size == 0:
             break
         removed, share = removed + len(specks), share + float(volume[specks].sum())
-        grid = _without(grid, np.isin(label, specks + 1))
+        outside = np.isin(label, specks + 1)
+        if detail is not None:
+            detail, parts = _without(detail, outside), round(grid.spacing_m / detail.spacing_m)
+            outside = outside[::parts, ::parts, ::parts]
+        grid = _without(grid, outside)
     if removed:
         warnings.append(f"removed {removed} loose speck(s) of the body's field, {100 * share:.2g} % of its volume")
     parts = _held_together(body)
@@ -158,7 +165,12 @@ def build_clean_body(
     return body, warnings
 
 
-def _body(grid: SignedDistanceGrid, config: BodyConfig, region_of: Callable[[np.ndarray], np.ndarray] | None) -> Body:
+def _body(
+    grid: SignedDistanceGrid,
+    config: BodyConfig,
+    region_of: Callable[[np.ndarray], np.ndarray] | None,
+    detail: SignedDistanceGrid | None,
+) -> Body:
     return build_body(
         grid,
         min_fill=config.min_fill,
@@ -166,18 +178,24 @@ def _body(grid: SignedDistanceGrid, config: BodyConfig, region_of: Callable[[np.
         subdivision=config.subdivision,
         stabilisation=config.stabilisation,
         region_of=region_of,
+        detail=detail,
     )
 
 
-def _surface_pieces(body: Body) -> tuple[np.ndarray, np.ndarray]:
+def _surface_pieces(body: Body, detail: SignedDistanceGrid | None) -> tuple[np.ndarray, np.ndarray]:
     """The closed piece of surface each inside node lies in, counted from 1, and each piece's part of the volume.
 
-    The surface goes round inside nodes that are linked along grid edges. Cells of different pieces may still share an
-    outside node; a speck that hangs on one would flap about beside the body.
+    Nodes are those of the detail where there is one, else of the grid. The surface goes round inside nodes that are
+    linked along grid edges. Cells of different pieces may still share an outside node; a speck that hangs on one would
+    flap about beside the body.
     """
-    label, count = ndimage.label(body.grid.phi_m < 0)
-    piece = label.reshape(-1)[body.cells.corner_nodes].max(axis=1) - 1
-    volume = np.bincount(piece, body.cells.volume_weights_m3.sum(axis=1), count)
+    field = body.grid if detail is None else detail
+    label, count = ndimage.label(field.phi_m < 0)
+    parts = round(body.grid.spacing_m / field.spacing_m)
+    low = parts * np.stack(np.unravel_index(body.cells.cell, body.grid.shape), axis=1)
+    piece = np.max([label[tuple((low + step).T)] for step in np.ndindex(*(parts + 1,) * 3)], axis=0) - 1
+    known = piece >= 0  # a cell may hold no more of the body than its curvature's correction gave it
+    volume = np.bincount(piece[known], body.cells.volume_weights_m3.sum(axis=1)[known], count)
     return label, volume / volume.sum()
 
 

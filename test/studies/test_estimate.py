@@ -116,8 +116,8 @@ def test_bad_frames_among_good_ones_do_not_move_the_answer(found: EstimateResult
 def test_the_gradient_methods_find_the_same_minimum(method: str, found: EstimateResult) -> None:
     estimate = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": 9000}, "method": method}
     made = estimate_scene(scene_of(estimate=estimate))
-    # Where a point of the noisy cloud changes its cell the cost has a step (here of 0.03 % of it, between the two ends):
-    # each side has a minimum of its own, within the standard deviation. This one must be no worse.
+    # Where a point of the noisy cloud changes its cell the cost has a step (here of 0.03 % of it, between the two
+    # ends): each side has a minimum of its own, within the standard deviation. This one must be no worse.
     one, other = made.posterior.estimates[0], found.posterior.estimates[0]
     assert abs(one.value - other.value) < 0.6 * other.std
     assert made.best.evaluation.cost < (1 + 1e-5) * found.best.evaluation.cost

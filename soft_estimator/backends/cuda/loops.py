@@ -209,7 +209,8 @@ def assemble(
 def deviatoric_products(vectors: Array, gradient_index: Array, table: Array, out: Array) -> None:
     """With the cells' matrices written out, 24 x 24 for each row of the table: they come and go with the call."""
     low, high = np.minimum.outer(range(8), range(8)), np.maximum.outer(range(8), range(8))
-    upper = table[:, place(CELL, "gradients")].reshape(-1, 36, 3, 3)[:, cupy.asarray(low * 8 - low * (low - 1) // 2 + high - low)]
+    pairs = table[:, place(CELL, "gradients")].reshape(-1, 36, 3, 3)
+    upper = pairs[:, cupy.asarray(low * 8 - low * (low - 1) // 2 + high - low)]
     below = cupy.asarray(np.tri(8, k=-1, dtype=bool))[:, :, None, None]
     g = cupy.where(below, upper.swapaxes(3, 4), upper)
     trace = cupy.trace(g, axis1=3, axis2=4)[..., None, None]
