@@ -153,8 +153,8 @@ def build_clean_body(
         removed, share = removed + len(specks), share + float(volume[specks].sum())
         outside = np.isin(label, specks + 1)
         if detail is not None:
-            detail, parts = _without(detail, outside), round(grid.spacing_m / detail.spacing_m)
-            outside = outside[::parts, ::parts, ::parts]
+            every = round(grid.spacing_m / detail.spacing_m)
+            detail, outside = _without(detail, outside), outside[::every, ::every, ::every]
         grid = _without(grid, outside)
     if removed:
         warnings.append(f"removed {removed} loose speck(s) of the body's field, {100 * share:.2g} % of its volume")
