@@ -72,7 +72,7 @@ def build_field(body: BodyConfig, folder: Path, data: Path | None, memory_bytes:
     span = source.high_m - source.low_m
     spacing = body.spacing_m or float(span.max()) / cast(int, body.cells_along_longest)
     if isinstance(body.shape, UnionShape):
-        source = _source(body.shape, replace(files, resolution_m=spacing), "body.shape")
+        source = _source(body.shape, replace(files, resolution_m=spacing / body.detail), "body.shape")
     align = cast(shapes.Align, body.align)
     check_memory(lambda h: source.sample(h, align), span / spacing, spacing, memory_bytes, "body.spacing_m")
     grid = source.sample(spacing, align)
