@@ -18,9 +18,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from soft_estimator.commands.console import HelpFormatter, describe_error, stderr_line
+from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, describe_error, stderr_line
 
-EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED, EXIT_MISTAKE = 1, 2
 
 EPILOG = """examples:
   soft-estimator scenes

@@ -158,7 +158,7 @@ def test_frames_that_cannot_be_used_are_one_line_and_exit_code_2(
         ),
         ({}, ["--frames", "nowhere"], "--frames nowhere is not a folder; give the one that holds stamps.csv"),
         ({}, ["--noise-mm", "1"], "--noise-mm is for recorded frames; give --frames"),
-        ({}, ["--noise-mm", "-1"], "--noise-mm: -1 is not a positive number of millimetres"),
+        ({}, ["--noise-mm", "-1"], "--noise-mm: -1 is not a positive number"),
         ({"estimate": None}, [], "scene has no estimate section; add one such as"),
         ({"observe": None}, [], "scene has no camera; add observe.cameras or observe.ring"),
     ],

@@ -6,12 +6,15 @@ import argparse
 import os
 import sys
 import threading
+from time import monotonic
 from types import TracebackType
 from typing import Any, TextIO
 
 from soft_estimator.schema.section import printable
 
+EXIT_INTERRUPTED = 130
 PROGRESS_AFTER_S = 2.0  # shorter work needs no bar
+LINE_EVERY_S = 20.0  # where nobody watches, a line in the log so often
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -52,7 +55,7 @@ def describe_error(error: Exception) -> str | None:
 
 
 class ProgressBar:
-    """A bar on stderr for work of over two seconds; silent where nobody watches.
+    """A bar on stderr for work of over two seconds; outside a terminal a line now and then, for a log.
 
     Calling it with (stage, done, total) moves it; a new stage starts a new bar.
     """
@@ -62,16 +65,24 @@ class ProgressBar:
         self._bar: Any = None
         self._stage = ""
         self._timer: threading.Timer | None = None
+        self._told = monotonic()  # when the last line was written, or the work began [s]
 
     def __enter__(self) -> ProgressBar:
         return self
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if not self.enabled:
+            self._tell(stage, done, total)
             return
         if stage != self._stage:
             self._start(stage, total)
         self._bar.update(done - self._bar.n)
+
+    def _tell(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """A line for a log, where it is time for one."""
+        if monotonic() - self._told >= LINE_EVERY_S:
+            self._told = monotonic()
+            stderr_line(f"{stage}: {done} of {total}{f', {note}' if note else ''}")
 
     def _start(self, stage: str, total: int) -> None:
         from tqdm import tqdm

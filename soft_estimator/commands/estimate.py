@@ -10,7 +10,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from soft_estimator.commands.console import PROGRESS_AFTER_S, HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.console import (
+    EXIT_INTERRUPTED,
+    PROGRESS_AFTER_S,
+    HelpFormatter,
+    ProgressBar,
+    bold,
+    stderr_line,
+)
 from soft_estimator.commands.scene_setup import (
     add_computing,
     add_out,
@@ -41,6 +48,8 @@ files written to DIR:
   rest_shape.npz  the signed distance grid it was simulated with; soft-estimator export takes it from there
   report.html     all of it as one page to read, send or print; with a 3D view that needs no network
   cost.png, parameters.png, residuals.png
+  unfinished.json how far a search has come, while it runs or where it was ended (Ctrl-C, --time-limit); estimate.json
+                  then holds the best so far with finished: false, and --resume goes on
 
 examples:
   soft-estimator estimate swinging_torus --out out/torus
@@ -56,6 +65,9 @@ class FitBar(ProgressBar):
 
     def report(self, stage: str, done: int, total: int, note: str) -> None:
         """Move the bar."""
+        if not self.enabled:
+            self._tell(stage, done, total, note)
+            return
         if stage != self._stage:
             self._since = monotonic()
         self(stage, done, total)
@@ -81,9 +93,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     add_out(parser)
     parser.add_argument("--frames", metavar="FOLDER", type=Path, help="recorded frames, instead of simulated ones")
     parser.add_argument(
-        "--noise-mm", metavar="X", type=_length, help="standard deviation of recorded points whose file gives none"
+        "--noise-mm", metavar="X", type=_positive, help="standard deviation of recorded points whose file gives none"
     )
     add_computing(parser)
+    parser.add_argument(
+        "--time-limit", metavar="S", type=_positive, help="end after so many seconds of search with the best so far"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from where an earlier search into DIR was ended")
     parser.add_argument("--save-frames", action="store_true", help="write the frames used to DIR/frames")
     parser.add_argument("--no-plots", action="store_true", help="write neither the report nor pictures")
     parser.add_argument("--strict", action="store_true", help="end with exit code 1 where the model does not fit")
@@ -92,13 +108,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def _length(text: str) -> float:
+def _positive(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of millimetres") from None
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
     if not (number > 0 and math.isfinite(number)):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of millimetres")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return number
 
 
@@ -112,14 +128,20 @@ def run(args: argparse.Namespace) -> int:
     check_out(args)
 
     from soft_estimator.report.of_estimate import write_estimate_report
-    from soft_estimator.studies.estimate import estimate_scene
+    from soft_estimator.studies.estimate import CTRL_C, estimate_scene
     from soft_estimator.studies.estimate_files import write_estimate
+    from soft_estimator.studies.estimate_keeping import UNFINISHED, Keeper
 
     bar = FitBar(args.progress)
     with bar:
         scene, backend = make_ready(args, config, folder, bar)
         noise_m = None if args.noise_mm is None else 1e-3 * args.noise_mm
-        result = estimate_scene(scene, backend, frames_dir=args.frames, noise_m=noise_m, progress=bar.report)
+        keeper = Keeper(args.out / UNFINISHED, resume=args.resume, limit_s=args.time_limit)
+        result = estimate_scene(
+            scene, backend, frames_dir=args.frames, noise_m=noise_m, progress=bar.report, keeper=keeper
+        )
+        if not result.stopped:
+            keeper.remove()
         summary = write_estimate(
             result,
             args.out,
@@ -134,7 +156,11 @@ def run(args: argparse.Namespace) -> int:
         stderr_line(f"frames set aside: {listed}", label="warning")
     if not summary["fits"]:
         stderr_line(f"the model does not fit: {summary['reason']}", label="warning")
+    if result.stopped:
+        stderr_line(f"not finished ({result.stopped}): --resume goes on from here", label="warning")
     print(json.dumps(summary) if args.json else _report(summary, args.out))
+    if result.stopped == CTRL_C:
+        return EXIT_INTERRUPTED
     return 1 if args.strict and not summary["fits"] else 0
 
 

@@ -83,7 +83,9 @@ def warnings_of_summary(summary: dict[str, Any]) -> list[str]:
         )
     if summary["far_points"]:
         lines.append(f"{summary['far_points']} points lie so far from the fitted body that they hardly count.")
-    if summary["stop_reason"].startswith("reached"):
+    if not summary["finished"]:
+        lines.insert(0, f"The search is not finished: {summary['stop_reason']}. These are the best values so far.")
+    elif summary["stop_reason"].startswith("reached"):
         lines.append(f"The search ended early: {summary['stop_reason']}.")
     return lines
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,17 +14,14 @@ from soft_estimator.camera.scene_cameras import watched_s
 from soft_estimator.config_estimation import EstimateConfig
 from soft_estimator.estimation.fitting.answer import answer_of, is_wide
 from soft_estimator.estimation.fitting.completing import completed
-from soft_estimator.estimation.fitting.descent import fit_barzilai_borwein, fit_lbfgs, random_starts
-from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit, growing_windows
+from soft_estimator.estimation.fitting.least_squares import Fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior
-from soft_estimator.estimation.fitting.whole_clouds import CloudAnswer, fit_clouds
-from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.observed_frames import (
     FrameSet,
@@ -37,15 +32,17 @@ from soft_estimator.recordings.observed_frames import (
 )
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
-from soft_estimator.scene.variables import shown_labels, variables_of
+from soft_estimator.scene.variables import variables_of
 from soft_estimator.schema import ConfigError
+from soft_estimator.studies.estimate_keeping import Keeper, TimeUp, identity_of
+from soft_estimator.studies.estimate_search import WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
 from soft_estimator.studies.estimate_setup import Progress, noise_of_points, observe_truth
+
+__all__ = ["CTRL_C", "WHOLE_CLOUDS", "EstimateResult", "estimate_scene"]
 
 # A recorded point farther than this many body sizes from where the guess puts the body is not of the body.
 STRAY_SIZES = 2.0
-WHOLE_CLOUDS = "whole_clouds"  # the method where isotropic noise is too wide for distances, whatever the scene names
-
-T = TypeVar("T")
+CTRL_C = "Ctrl-C"
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,7 @@ class EstimateResult:
         posterior: around it. truth: natural values of the variables (P,), None where not known.
         seconds: wall-clock time of each stage [s]. backend: its name.
         last_u: the fitted displacement at the last frame (N, 3) [m]. last_residual_m: of that frame's points, (n,).
+        stopped: why the search ended before its time, "" where it came to its end.
     """
 
     scene: Scene
@@ -74,6 +72,7 @@ class EstimateResult:
     backend: str
     last_u: np.ndarray
     last_residual_m: np.ndarray
+    stopped: str = ""
 
     @property
     def parameters(self) -> Parameters:
@@ -95,6 +94,7 @@ def estimate_scene(
     noise_m: float | None = None,
     frames: FrameSet | None = None,
     progress: Progress | None = None,
+    keeper: Keeper | None = None,
 ) -> EstimateResult:
     """Estimate what the scene's `estimate` section names.
 
@@ -103,6 +103,8 @@ def estimate_scene(
         frames_dir: folder of recorded frames; the scene's own observations by default.
         noise_m: deviation [m] of recorded points whose file does not give it.
         progress: told (stage, done, total, note).
+        keeper: keeps the search as it goes, and has what an earlier one left. An interrupted search (Ctrl-C, or no time
+            left) ends with the best it has.
     """
     config, backend = scene.config.estimate, backend or choose_backend("cpu")
     if config is None:
@@ -124,12 +126,11 @@ def estimate_scene(
         scene.model, variables, list(frames.frames), loss=loss, backend=backend, field=field, known=config.known_to
     )
     wide = is_wide(problem)
-    if wide:
-        best, fits, around = fit_wide(problem, config, progress)
-    else:
-        best, fits = fit_all(problem, config, progress)
+    keeper = keeper or Keeper()
+    keeper.take_up(identity_of(scene.config, problem.frames))
+    best, fits, around, stopped = _searched(problem, config, wide, progress, keeper)
     seconds["fit_s"], clock = perf_counter() - clock, perf_counter()
-    if wide:
+    if around is not None:
         around = completed(problem, best.evaluation, around)
     else:
         problem, best, around = answer_of(problem, best)
@@ -149,7 +150,25 @@ def estimate_scene(
         backend=backend.name,
         last_u=last_u,
         last_residual_m=last_residual,
+        stopped=stopped,
     )
+
+
+def _searched(
+    problem: Problem, config: EstimateConfig, wide: bool, progress: Progress | None, keeper: Keeper
+) -> tuple[Fit, list[Fit], Posterior | None, str]:
+    """The best fit, all of them, the posterior where it comes with them, and why the search was ended, if it was."""
+    try:
+        if wide:
+            return *fit_wide(problem, config, progress, keeper), ""
+        return *fit_all(problem, config, progress, keeper), None, ""
+    except (KeyboardInterrupt, TimeUp) as ended:
+        keeper.write()
+        why = str(ended) or CTRL_C
+        best = best_so_far(problem, keeper, why)
+        if best is None:  # it has not come as far as to know anything
+            raise KeyboardInterrupt from ended
+        return best, [best], None, why
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:
@@ -163,82 +182,6 @@ def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path
     frames = without_strays(read, surfaces, STRAY_SIZES * size)
     check_any_left(frames, folder)
     return frames
-
-
-def fit_all(problem: Problem, config: EstimateConfig, progress: Progress | None = None) -> tuple[Fit, list[Fit]]:
-    """Fit distances from the guess and from random starts around it: the best fit and all of them."""
-
-    def one(k: int, theta: np.ndarray) -> Fit:
-        return _fit_one(problem, config, theta, _Reporter(problem, config.method, config, k, progress))
-
-    fits = _from_all_starts(problem, config, one)
-    return min(fits, key=lambda f: f.evaluation.cost), fits
-
-
-def fit_wide(
-    problem: Problem, config: EstimateConfig, progress: Progress | None = None
-) -> tuple[Fit, list[Fit], Posterior]:
-    """The same for clouds as a whole, with the posterior of the most likely one; see `cloud_fit`."""
-
-    def one(k: int, theta: np.ndarray) -> CloudAnswer:
-        return fit_clouds(problem, theta, _Reporter(problem, WHOLE_CLOUDS, config, k, progress).tell)
-
-    answers = _from_all_starts(problem, config, one)
-    best = max(answers, key=lambda a: a.likelihood)
-    return best.fit, [a.fit for a in answers], best.posterior
-
-
-def _from_all_starts(problem: Problem, config: EstimateConfig, fit_one: Callable[[int, np.ndarray], T]) -> list[T]:
-    starts = [problem.variables.start(), *random_starts(problem, config.starts - 1, config.seed)]
-    fits, failure = [], None
-    for k, theta in enumerate(starts):
-        try:
-            fits.append(fit_one(k, theta))
-        except SolverError as error:  # a wild start may not be simulable; the others go on
-            failure = error
-    if not fits:
-        raise failure or SolverError("no start could be simulated; give a better guess")
-    return fits
-
-
-def _fit_one(problem: Problem, config: EstimateConfig, theta: np.ndarray, report: _Reporter) -> Fit:
-    limit: dict[str, Any] = {"max_iterations": config.max_iterations, "progress": report}
-    if config.method == "lbfgs":
-        return fit_lbfgs(problem, theta, **limit)
-    if config.method == "barzilai_borwein":
-        return fit_barzilai_borwein(problem, theta, **limit)
-    settings = LeastSquaresSettings(max_iterations=config.max_iterations)
-    return fit(problem, theta, settings=settings, progress=report)
-
-
-class _Reporter:
-    """Tells the progress of one start: the window's place for methods that grow it, iterations for the others."""
-
-    def __init__(
-        self, problem: Problem, method: str, config: EstimateConfig, start: int, progress: Progress | None
-    ) -> None:
-        self.problem, self.progress, self.start, self.starts = problem, progress, start, config.starts
-        grows = method in ("levenberg_marquardt", WHOLE_CLOUDS)
-        self.windows = growing_windows(len(problem.frames)) if grows else None
-        self.length = len(self.windows) if self.windows else config.max_iterations
-
-    def __call__(self, iteration: int, frames: int, evaluation: Evaluation) -> None:
-        done = self.windows.index(frames) if self.windows else min(iteration, self.length)
-        self._report(done, f"cost {evaluation.cost:.4g}", evaluation.theta)
-
-    def tell(self, frames: int, theta: np.ndarray, likelihood: float) -> None:
-        """The same for clouds as a whole."""
-        self._report(self.windows.index(frames) if self.windows else 0, f"log-likelihood {likelihood:.1f}", theta)
-
-    def _report(self, done: int, note: str, theta: np.ndarray) -> None:
-        if self.progress is not None:
-            note = f"{note}, " + describe_values(self.problem.variables, theta)
-            self.progress("fitting", self.start * self.length + done, self.starts * self.length, note)
-
-
-def describe_values(variables: Variables, theta: np.ndarray) -> str:
-    """ "youngs_modulus_pa 2013, poissons_ratio 0.301" """
-    return ", ".join(f"{name} {value:.4g}" for name, value in zip(shown_labels(variables), variables.natural(theta)))
 
 
 def _last_frame(

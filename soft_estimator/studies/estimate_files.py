@@ -67,6 +67,7 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
     std = np.sqrt(np.diag(covariance))
     return {
         "scene": config.name,
+        "finished": not result.stopped,
         "backend": result.backend,
         "precision": config.solver.precision,
         "nodes": result.scene.body.node_count,
