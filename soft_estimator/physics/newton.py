@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from soft_estimator.physics.step import Simulation
 
 MOST_ROUNDS = 60  # of a step, by default
-FORCING = 0.1  # part of a round's imbalance that its solve may leave: more is lost again to what is not linear
-KEPT_WHILE = 0.3  # a round that leaves less than this part of the imbalance hands its matrix on
+FORCING = 0.03  # part of a round's imbalance that its solve may leave: more is lost again to what is not linear
+KEPT_WHILE = 0.1  # a round that leaves less than this part of the imbalance hands its matrix on
 SUFFICIENT = 1e-4  # part of the fall that the slope at the start of a line search promises
 SHORTEST = 1e-6  # step along a direction; below, the direction is given up
 # Rounding keeps the imbalance from falling below this part of the step's forces; what rests there has converged.
@@ -125,10 +125,10 @@ def minimise_step(simulation: Simulation, state: State) -> Minimum:
         s.prescribe_increment(state, state.time_s + s.model.integrator.step_s, still)
         rest = potential.at(still)
         trial = rest if not trial.potential_j < rest.potential_j else trial
-    return _Rounds(potential, trial).run()
+    return Rounds(potential, trial).run()
 
 
-class _Rounds:
+class Rounds:
     """The rounds of one step."""
 
     def __init__(self, potential: StepPotential, trial: Trial) -> None:
@@ -136,7 +136,7 @@ class _Rounds:
         self.simulation, self.settings, self.backend = s, s.model.solver, s.backend
         self.seconds = dict.fromkeys(("rotations", "assembly", "forces", "solve"), 0.0)
         self.iterations = self.rounds = self.assemblies = 0
-        self.rescued = self.definite = False
+        self.rescued = self.definite = self.stuck = False
         self._assemble(definite=False)
         self.reference = self._forces()
 
@@ -154,22 +154,32 @@ class _Rounds:
         self.seconds["assembly"] += perf_counter() - clock
 
     def run(self) -> Minimum:
-        limit, dtype = self.settings.relative_tolerance * self.reference, np.dtype(self.simulation.model.dtype)
-        while not (done := self.trial.size <= limit) and self.rounds < self.settings.rounds:
-            before = self.trial.size
-            if not self._round(limit):
-                # Along no direction does Φ fall: rounding, or a matrix too old or too indefinite to point downhill.
-                done = before <= ROUNDING[dtype] * self.reference
-                if done or (self.fresh and self.definite):
-                    break
-                self._assemble(definite=self.fresh)
-            elif self.trial.size > KEPT_WHILE * before and self.trial.size > limit:
-                self._assemble(definite=False)
+        limit = self.settings.relative_tolerance * self.reference
+        while self.trial.size > limit and self.rounds < self.settings.rounds:
+            if not self.advance(limit):
+                break
+        # Where Φ falls along no direction any more, rounding is all that is left.
+        dtype = np.dtype(self.simulation.model.dtype)
+        done = self.trial.size <= limit or (self.stuck and self.trial.size <= ROUNDING[dtype] * self.reference)
         relative = self.trial.size / self.reference
         return Minimum(
             self.trial, self.system, self.iterations, self.rounds, self.assemblies, relative, self.rescued, done,
             self.seconds,
         )  # fmt: skip
+
+    def advance(self, limit: float) -> bool:
+        """One round towards an imbalance below the limit [N], and the next one's matrix; False where none is left."""
+        before = self.trial.size
+        if self._round(limit):
+            if self.trial.size > KEPT_WHILE * before and self.trial.size > limit:
+                self._assemble(definite=False)
+            return True
+        # A matrix too old or too indefinite to point downhill is made anew, then definite.
+        dtype = np.dtype(self.simulation.model.dtype)
+        self.stuck = (self.fresh and self.definite) or before <= ROUNDING[dtype] * self.reference
+        if not self.stuck:
+            self._assemble(definite=self.fresh)
+        return not self.stuck
 
     def _round(self, limit: float) -> bool:
         """One solve and one line search; whether it went anywhere."""
