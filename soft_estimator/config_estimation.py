@@ -240,6 +240,12 @@ class EstimateConfig(Section):
     starts: int = quantity(1, low=1, high=1000, doc="number of starts: the guess, then random ones around it")
     max_iterations: int = quantity(25, low=1, doc="most iterations of a start; for Levenberg-Marquardt on all frames")
     seed: int = quantity(0, low=0, doc="seed of the random starts")
+    grid_error_nodes: int = quantity(
+        60000,
+        low=0,
+        doc="what the grid does to the answer is looked for on a grid of half the spacing, and taken off, where that "
+        "has at most this many nodes; 0 for never. Not for frames that the scene itself made, on this very grid",
+    )
 
     def __post_init__(self) -> None:
         given: object = self.parameters

@@ -227,7 +227,7 @@ def refine(distance_m: Callable[[np.ndarray], np.ndarray], grid: SignedDistanceG
     Only nodes within a cell's diagonal of the surface are asked of distance_m (n, 3) [m] -> (n,) [m]: a closed mesh of
     many triangles is slow to ask.
     """
-    phi = _interpolated(grid.phi_m, parts)
+    phi = interpolated(grid.phi_m, parts)
     spacing = grid.spacing_m / parts
     near = np.nonzero(np.abs(phi.ravel()) <= np.sqrt(3.0) * grid.spacing_m)[0]
     for first in range(0, near.size, _CHUNK_NODES):
@@ -238,7 +238,7 @@ def refine(distance_m: Callable[[np.ndarray], np.ndarray], grid: SignedDistanceG
     return SignedDistanceGrid(phi, grid.origin_m, spacing)
 
 
-def _interpolated(phi: np.ndarray, parts: int) -> np.ndarray:
+def interpolated(phi: np.ndarray, parts: int) -> np.ndarray:
     """Nodal values of a grid at the nodes of the grid refined by `parts`, linear along each axis."""
     for axis in range(3):
         line = np.moveaxis(phi, axis, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,17 @@ SPECK_VOLUME_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Scene:
-    """A scene made ready: its configuration, body, model and parameters, and what was noticed on the way."""
+    """A scene made ready: its configuration, body, model and parameters, and what was noticed on the way.
+
+    detail: φ on a finer grid than the body's, where its shape is known better.
+    """
 
     config: SceneConfig
     body: Body
     model: Model
     parameters: Parameters
     warnings: tuple[str, ...] = ()
+    detail: SignedDistanceGrid | None = None
 
     @property
     def mass_kg(self) -> float:
@@ -71,6 +75,16 @@ def build_scene(
     """
     field = build_field(config.body, folder, data, memory_bytes)
     body, warnings = build_clean_body(field.grid, config.body, _region_of(config), field.detail)
+    return replace(assemble_scene(config, body), warnings=tuple(warnings), detail=field.detail)
+
+
+def body_of(grid: SignedDistanceGrid, config: SceneConfig, *, correct: bool = True) -> Body:
+    """The scene's body on a grid, with all that hangs on it; correct: as of `build_body`."""
+    return _body(grid, config.body, _region_of(config), None, correct)
+
+
+def assemble_scene(config: SceneConfig, body: Body) -> Scene:
+    """Model and parameters of a scene around its body."""
     _check_regions(config, body)
     parameters = build_parameters(config)
     model = build_model(
@@ -84,7 +98,7 @@ def build_scene(
         material=config.material.law,
         more=_more_laws(config, body),
     )
-    return Scene(config, body, model, parameters, tuple(warnings))
+    return Scene(config, body, model, parameters)
 
 
 def build_parameters(config: SceneConfig) -> Parameters:
@@ -170,6 +184,7 @@ def _body(
     config: BodyConfig,
     region_of: Callable[[np.ndarray], np.ndarray] | None,
     detail: SignedDistanceGrid | None,
+    correct: bool = True,
 ) -> Body:
     return build_body(
         grid,
@@ -177,6 +192,7 @@ def _body(
         snap_fraction=config.snap_fraction,
         subdivision=config.subdivision,
         stabilisation=config.stabilisation,
+        correct=correct,
         region_of=region_of,
         detail=detail,
     )

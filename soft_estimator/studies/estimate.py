@@ -14,6 +14,7 @@ from soft_estimator.camera.scene_cameras import watched_s
 from soft_estimator.config_estimation import EstimateConfig
 from soft_estimator.estimation.fitting.answer import answer_of, is_wide
 from soft_estimator.estimation.fitting.completing import completed
+from soft_estimator.estimation.fitting.grid_error import without_grid_error
 from soft_estimator.estimation.fitting.least_squares import Fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior
 from soft_estimator.estimation.problem import Problem
@@ -30,6 +31,7 @@ from soft_estimator.recordings.observed_frames import (
     without_copies,
     without_strays,
 )
+from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import variables_of
@@ -134,6 +136,8 @@ def estimate_scene(
         around = completed(problem, best.evaluation, around)
     else:
         problem, best, around = answer_of(problem, best)
+    if not simulated and not stopped:
+        around = _without_grid_error(scene, problem, best, around, progress)
     last_u, last_residual = _last_frame(problem, field, backend, around.theta)
     seconds["posterior_s"] = perf_counter() - clock
     return EstimateResult(
@@ -169,6 +173,28 @@ def _searched(
         if best is None:  # it has not come as far as to know anything
             raise KeyboardInterrupt from ended
         return best, [best], None, why
+
+
+def _without_grid_error(
+    scene: Scene, problem: Problem, best: Fit, around: Posterior, progress: Progress | None
+) -> Posterior:
+    """The posterior without what the scene's grid does to it, where a finer grid is not too large to ask."""
+    config = scene.config.estimate
+    # A grid of half the spacing has about eight times the nodes.
+    if config is None or 8 * scene.body.node_count > config.grid_error_nodes or best.evaluation.jacobian is None:
+        return around
+    if progress is not None:
+        progress("grid", 0, 1, "the grid's own error")
+    fine = on_finer_grid(scene)
+    finer = Problem(
+        fine.model,
+        problem.variables,
+        problem.frames,
+        loss=problem.loss,
+        backend=problem.backend,
+        known=problem.known,
+    )
+    return without_grid_error(problem, best.evaluation, around, finer)
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:
