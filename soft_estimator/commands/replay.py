@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.recording_options import add_recording_options, finder_of
 from soft_estimator.commands.scene_setup import add_progress, check_data, check_out
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     what.add_argument("--scene", metavar="SCENE", help="a scene file, or the name of a built-in scene")
     what.add_argument("--config", metavar="FILE", type=Path, help="a replay configuration")
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder for the results; made if needed")
-    parser.add_argument("--topic", help="topic of the camera, if a bag has several")
-    parser.add_argument("--fixed-frame", metavar="FRAME", help="frame the scene is given in (default: world)")
     parser.add_argument(
         "--hold-out", metavar="SHARE", type=_share, help="share of the frames that is predicted (default: 0.3)"
     )
@@ -78,6 +77,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "--engine", type=_engine, default="processes", metavar="E", help="processes (default), dask or dask:ADDRESS"
     )
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
+    add_recording_options(parser)
     parser.add_argument("--play", action="store_true", help="publish the bag into a running graph instead")
     parser.add_argument(
         "--wait-for-nodes",
@@ -164,7 +164,9 @@ def _jobs(args: argparse.Namespace) -> list[ReplayJob]:
     else:
         config, folder = load_replay({"scene": args.scene}, Path())
     given = {"topic": args.topic, "fixed_frame": args.fixed_frame, "hold_out": args.hold_out}
+    given |= {"frames": args.frames or None, "sensor_pose": args.sensor_pose}
     config = replace(config, **{key: value for key, value in given.items() if value is not None})
+    config = replace(config, finder=finder_of(args, config.finder))
     names: list[str] = []
     for bag in args.bags:
         open_recording(bag)  # what is no recording at all is said before the work starts

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from soft_estimator.perception.settings import BoxSettings, FinderSettings, ScanSettings, TrackSettings
-from soft_estimator.schema import load, read_yaml
+from soft_estimator.commands.recording_options import add_recording_options, choice_of, finder_of
+from soft_estimator.perception.settings import ScanSettings
 
 # The rest is imported where it is used: it takes a second, and help and mistakes shall answer at once.
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ def add_scan_parser(subparsers: argparse._SubParsersAction) -> argparse.Argument
         help="what closes the side no camera saw (%(default)s: plain shapes and all priors are tried, and what the "
         "data support is taken; none: what was not seen free is body)",
     )
-    parser.add_argument("--frames", type=int, default=None, help="most frames to use")
     parser.set_defaults(run=run_scan)
     return parser
 
@@ -87,29 +86,8 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "frames_path", metavar="FRAMES|BAG", type=Path, help="folder with stamps.csv, point file, or bag"
     )
-    parser.add_argument("--topic", default=None, help="topic of a bag, if it has several")
-    parser.add_argument("--fixed-frame", default=None, help="frame of a bag's transforms to work in")
-    parser.add_argument("--settings", type=Path, default=None, help="YAML file with finder settings")
-    parser.add_argument(
-        "--crop", type=float, nargs=6, default=None, metavar=("X0", "Y0", "Z0", "X1", "Y1", "Z1"),
-        help="only look in this box of the fixed frame [m]",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=float, nargs=3, default=None, metavar=("X", "Y", "Z"), help="a point on the object [m]"
-    )
+    add_recording_options(parser)
     parser.add_argument("--json", action="store_true", help="print what was found as JSON on stdout, and nothing else")
-
-
-def _finder_settings(args: argparse.Namespace) -> FinderSettings:
-    data = (read_yaml(args.settings) or {}) if args.settings is not None else {}
-    settings = load(FinderSettings, data, name="finder")
-    changes: dict[str, object] = {}
-    if args.crop is not None:
-        changes["crop"] = BoxSettings(low_m=tuple(args.crop[:3]), high_m=tuple(args.crop[3:]))
-    if args.seed is not None:
-        track = {**vars(settings.track), "seed_m": tuple(args.seed)}
-        changes["track"] = TrackSettings(**track)
-    return FinderSettings(**{**vars(settings), **changes})
 
 
 def run_scan(args: argparse.Namespace) -> int:
@@ -124,8 +102,8 @@ def run_scan(args: argparse.Namespace) -> int:
         settings = ScanSettings(
             target_cells=args.cells, voxel_m=None if args.voxel_mm is None else args.voxel_mm / 1000
         )
-        frames = list(islice(read_frames(args.frames_path, args.topic, args.fixed_frame), args.frames))
-        data = gather([f.usable() for f in frames], settings, _finder_settings(args), [f.mask for f in frames])
+        frames = list(read_frames(args.frames_path, args.topic, args.fixed_frame, choice_of(args)))
+        data = gather([f.usable() for f in frames], settings, finder_of(args), [f.mask for f in frames])
         if args.prior == "auto":
             body = choose_body(data, settings)
         else:
@@ -159,8 +137,9 @@ def run_inspect(args: argparse.Namespace) -> int:
     from soft_estimator.recordings.opening import read_frames
 
     try:
-        finder, last = ObjectFinder(_finder_settings(args)), None
-        for frame in islice(read_frames(args.frames_path, args.topic, args.fixed_frame), args.frame + 1):
+        finder, last = ObjectFinder(finder_of(args)), None
+        frames = read_frames(args.frames_path, args.topic, args.fixed_frame, choice_of(args))
+        for frame in islice(frames, args.frame + 1):
             last = (frame, finder.process(frame.usable(), frame.mask, frame.time_s))
         if last is None:
             raise ValueError(f"{args.frames_path} has no frame {args.frame}; it is empty")

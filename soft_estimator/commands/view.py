@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from soft_estimator.commands.console import HelpFormatter, stderr_line
+from soft_estimator.commands.recording_options import add_recording_options, finder_of
 from soft_estimator.commands.scene_setup import add_computing
 
 DESCRIPTION = """Serve a page that shows the observed points, the twin coloured by residual or strain, the contact
@@ -45,13 +46,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "--scene", metavar="SCENE", default="demo_drop", help="of --replay and --demo (default: demo_drop)"
     )
     parser.add_argument("--namespace", metavar="NAME", default="", help="of --topics: the graph's namespace")
-    parser.add_argument("--up", choices=("x", "y", "z"), help="the axis that is up (default: the scene's, or z)")
     parser.add_argument("--rate", metavar="X", type=_rate, default=1.0, help="speed of --replay, --demo (default: 1)")
-    parser.add_argument("--topic", help="of --replay: the camera's topic, if the bag has several")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=_port, default=8080, help="port, or the next free one (default: 8080)")
     parser.add_argument("--seconds", metavar="S", type=float, help="end after this time")
     add_computing(parser)
+    add_recording_options(parser)
     parser.add_argument("--json", action="store_true", help="print where to look as JSON on stdout, and nothing else")
     return parser
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
     require_viser()
     source, title = _topics(args) if args.topics else _recording(args)
-    up = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}.get(args.up, source.up)
+    up = source.up if args.up is None else args.up
     viewer = Viewer(args.host, args.port, title=title, up=up, on_reset=source.reset, on_pause=source.pause)
     stop, failure = threading.Event(), []
 
@@ -127,7 +127,10 @@ def _recording(args: argparse.Namespace) -> tuple[Any, str]:
     if args.replay is not None and not args.replay.exists():
         raise ValueError(f"--replay {args.replay} does not exist; give the folder of a bag, or its .mcap or .db3 file")
     config, folder = load_replay({"scene": args.scene}, Path())
-    config = replace(config, topic=args.topic or config.topic)
+    given = {"topic": args.topic, "fixed_frame": args.fixed_frame, "sensor_pose": args.sensor_pose}
+    given["frames"] = args.frames or None
+    config = replace(config, **{key: value for key, value in given.items() if value is not None})
+    config = replace(config, finder=finder_of(args, config.finder))
     scene = build_scene(config.scene, folder, args.data)
     backend = choose_backend(args.backend, config.scene.solver.precision)
     what = config.scene.name if args.replay is None else f"{args.replay.name} as {config.scene.name}"

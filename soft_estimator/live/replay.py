@@ -12,6 +12,8 @@ import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
+from soft_estimator.camera.scene_cameras import cameras_of
+from soft_estimator.config import SceneConfig
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
@@ -125,8 +127,9 @@ def replay_bag(
     clock = perf_counter()
     if isinstance(backend, str):
         backend = choose_backend(backend, config.scene.solver.precision)
-    with open_recording(path, config.topic, config.fixed_frame) as camera:
+    with open_recording(path, config.topic, config.fixed_frame, config.choice) as camera:
         scene = build_scene(config.scene, folder, data)
+        camera.place_camera(camera_pose(config.scene))
         truth = _Truth(scene, camera.truth)
         variables = variables_of(scene, config.scene.estimate)  # type: ignore[arg-type]
         if listener is not None:
@@ -152,6 +155,16 @@ def replay_bag(
     metrics["timing"]["total_s"] = perf_counter() - clock
     labels = [track.label for track in run.tracks.tracks.values()]
     return ReplayResult(Path(path), config, scene, labels, run.rows, truth.values, counters, refusals, metrics, notes)
+
+
+def camera_pose(config: SceneConfig) -> np.ndarray | None:
+    """Where the scene's first camera stands, camera to world (4, 4); None where it has none."""
+    cameras = [] if config.observe is None else cameras_of(config.observe)
+    if not cameras:
+        return None
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = cameras[0].rotation, cameras[0].position_m
+    return pose
 
 
 def _shortened(notes: dict[str, int]) -> list[str]:

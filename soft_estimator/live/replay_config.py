@@ -13,7 +13,10 @@ import yaml
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, PlaneSettings
-from soft_estimator.schema import ConfigError, Section, load, quantity, section, setting, to_plain
+from soft_estimator.recordings.adjusted import Choice, frames_of
+from soft_estimator.schema import ConfigError, Section, load, quantity, section, setting, to_plain, vector
+
+Pose = tuple[float, float, float, float, float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +28,26 @@ class ReplayConfig(Section):
     window: WindowConfig = section(WindowConfig, doc="the sliding window")
     topic: str | None = setting(None, doc="topic of the camera; needed where a bag has several")
     fixed_frame: str = setting("world", doc="frame of the bag's transforms that the scene is given in")
+    frames: str = setting("", doc="which frames: 20 (the first 20), 10:80 or 10:80:2; all if left out")
+    sensor_pose: Pose | None = vector(
+        None,
+        doc="camera to fixed frame, x, y, z [m] and the quaternion x, y, z, w, in place of the recording's own; where "
+        "neither has one the scene's first camera tells",
+    )
     hold_out: float = quantity(
         0.3, low=0, high=0.95, doc="share of the frames, at the end, that is predicted from the estimate before them"
     )
 
+    @property
+    def choice(self) -> Choice:
+        """What to take of a recording."""
+        return Choice(frames_of(self.frames), self.sensor_pose)
+
     def check(self) -> None:
+        try:
+            frames_of(self.frames)
+        except ValueError as error:
+            raise ConfigError(f"= {error}", "frames") from None
         if self.window.time_budget_s is not None:
             raise ConfigError(
                 f"= {self.window.time_budget_s:g} would make the result depend on the machine; leave it out",

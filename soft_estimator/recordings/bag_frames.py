@@ -82,9 +82,11 @@ class BagRecording:
                 self._lenses.append((item.stamp_ns, bag.decode(item)))
             elif not self.truth:
                 self.truth = _truth_rows(bag.decode(item))
-        if not self._tree.parents and self.fixed_frame is not None:
-            self.notes.append(f"the bag has no transforms: the camera's own frame is taken for {self.fixed_frame}")
         self._messages = self._grouped()
+
+    @property
+    def posed(self) -> bool:
+        return bool(self._tree.parents)
 
     def __len__(self) -> int:
         return self.topic.count

@@ -83,6 +83,11 @@ class FrameFolder:
     ) -> None:
         """Nothing is held open."""
 
+    @property
+    def posed(self) -> bool:
+        camera = self.folder / CAMERA
+        return bool(self._poses) or (camera.is_file() and read_camera(camera)[1] is not None)
+
     def __len__(self) -> int:
         return len(self.rows)
 

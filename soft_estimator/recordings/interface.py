@@ -61,12 +61,21 @@ class Recording(AbstractContextManager["Recording"], Protocol):
 
     Attributes:
         source: the topic or folder they come from. truth: true numbers, empty where it holds none.
-        notes: what a reader should know, in plain words.
+        notes: what a reader should know, in plain words. posed: whether it says where the camera stands; known within
+            the `with` block.
     """
 
-    source: str
-    truth: tuple[TruthRow, ...]
-    notes: list[str]
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def truth(self) -> tuple[TruthRow, ...]: ...
+
+    @property
+    def notes(self) -> list[str]: ...
+
+    @property
+    def posed(self) -> bool: ...
 
     def __len__(self) -> int: ...
 

@@ -14,7 +14,7 @@ from soft_estimator.camera.rendering import watch_scene
 from soft_estimator.camera.scene_cameras import scene_cameras
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.live.pipeline import LivePipeline
-from soft_estimator.live.replay import true_values
+from soft_estimator.live.replay import camera_pose, true_values
 from soft_estimator.live.replay_config import ReplayConfig
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.pictures.colours import colour_map, residual_colours
@@ -91,7 +91,8 @@ class ReplaySource:
         return self._simulated() if self.bag is None else self._recorded(self.bag)
 
     def _recorded(self, path: Path) -> Iterator[tuple[Frame, Mapping[str, float]]]:
-        with open_recording(path, self.config.topic, self.config.fixed_frame) as camera:
+        with open_recording(path, self.config.topic, self.config.fixed_frame, self.config.choice) as camera:
+            camera.place_camera(camera_pose(self.config.scene))
             variables = variables_of(self.scene, self.config.scene.estimate)  # type: ignore[arg-type]
             truth = true_values(self.scene, variables, camera.truth)
             for frame in camera:
