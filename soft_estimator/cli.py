@@ -23,6 +23,7 @@ from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, des
 EXIT_FAILED, EXIT_MISTAKE = 1, 2
 
 EPILOG = """examples:
+  soft-estimator measure my_bag --mass "158 g" --out out/mine
   soft-estimator scenes
   soft-estimator simulate swinging_torus --out out/torus
   soft-estimator simulate my_scene.yaml --out out/mine --json
@@ -50,6 +51,7 @@ class Command:
 
 
 COMMANDS = (
+    Command("soft_estimator.commands.measure"),
     Command("soft_estimator.commands.simulate"),
     Command("soft_estimator.commands.estimate"),
     Command("soft_estimator.commands.check_gradient"),

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "soft_estimator"
 _GROUND = {"parameters", "schema", "config", "config_body", "config_estimation", "config_live"}
 _CORE = _GROUND | {"backends", "geometry", "physics"}
 _SEEN = _CORE | {"estimation", "scene", "camera", "perception", "recordings"}
-_ALL = _SEEN | {"pictures", "studies", "live", "report", "viewer", "export"}
+_ALL = _SEEN | {"pictures", "studies", "live", "measuring", "report", "viewer", "export"}
 ALLOWED: dict[str, set[str]] = {
     "schema": set(),
     "parameters": set(),
@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "recordings": _CORE | {"estimation", "scene", "camera", "perception"},
     "studies": _SEEN | {"pictures"},
     "live": _SEEN,
+    "measuring": _SEEN | {"pictures", "live"},
     "report": _SEEN | {"pictures", "studies", "live"},
     "viewer": _SEEN | {"pictures", "live"},
     "export": _CORE | {"estimation", "scene"},
@@ -45,7 +46,8 @@ ALLOWED: dict[str, set[str]] = {
     "commands": _ALL | {"ros", "__init__"},
     "cli": {"commands"},
     "__main__": {"cli"},
-    "__init__": _ALL,
+    "api": _ALL,
+    "__init__": {"api"},
 }
 
 # Foreign packages that live in one room each.

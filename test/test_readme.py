@@ -13,10 +13,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-import yaml
+from measuring_film import write_ball
 
 ROOT = Path(__file__).resolve().parent.parent
-SCENE = ROOT / "config/scenes/demo_drop.yaml"
 
 
 def readme_commands(program: str) -> list[str]:
@@ -33,7 +32,19 @@ SERVING = ("soft-estimator view", "soft-estimator run live")
 
 def test_readme_has_commands() -> None:
     names = {shlex.split(line)[1] for line in COMMANDS}
-    assert {"doctor", "view", "inspect", "scan", "run", "replay", "scenes", "simulate", "estimate", "record"} <= names
+    assert {
+        "doctor",
+        "measure",
+        "view",
+        "inspect",
+        "scan",
+        "run",
+        "replay",
+        "scenes",
+        "simulate",
+        "estimate",
+        "record",
+    } <= names
 
 
 def test_make_targets_exist() -> None:
@@ -44,17 +55,9 @@ def test_make_targets_exist() -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with my_object.yaml and a bag of the object: it lies still for a moment, as before a drop."""
+    """A folder with the recording of an object that lies still, and is dropped."""
     folder = tmp_path_factory.mktemp("readme")
-    scene = yaml.safe_load(SCENE.read_text(encoding="utf-8"))
-    scene["body"]["spacing_m"] = 0.016
-    scene["observe"]["cameras"][0].update(width_px=320, height_px=240)
-    (folder / "my_object.yaml").write_text(yaml.safe_dump(scene), encoding="utf-8")
-    still = dict(scene, gravity_m_s2=[0, 0, 0], time={"step_s": 0.01, "duration_s": 0.3})
-    still["body"]["shape"]["sphere"]["center_m"] = [0, 0, 0.05]
-    (folder / "still.yaml").write_text(yaml.safe_dump(still), encoding="utf-8")
-    ran = call(["record", "still.yaml", "--out", "BAG"], folder)
-    assert ran.returncode == 0, ran.stderr
+    write_ball(folder / "BAG")
     return folder
 
 

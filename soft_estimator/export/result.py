@@ -1,4 +1,4 @@
-"""The result of an estimate or a replay, read back from its folder."""
+"""The result of an estimate, a replay or a measurement, read back from its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from soft_estimator.physics.parameters import Parameters
 from soft_estimator.scene.rest_shape import REST_SHAPE, RestShape, read_rest_shape
 from soft_estimator.schema import load, read_yaml
 
-ESTIMATE, METRICS = "estimate.json", "metrics.json"
+ESTIMATE, METRICS, MEASUREMENT = "estimate.json", "metrics.json", "measurement.json"
+_FILES = (ESTIMATE, METRICS, MEASUREMENT)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Result:
 
 
 def read_result(path: Path | str) -> Result:
-    """Read the folder that `estimate` or `replay` wrote, or the estimate.json or metrics.json in it."""
+    """Read the folder that `estimate`, `replay` or `measure` wrote, or the file with the numbers in it."""
     source = _numbers_file(Path(path))
     content = _read_json(source)
     if source.name == METRICS and "bags" in content:
@@ -61,21 +62,21 @@ def read_result(path: Path | str) -> Result:
         raise ValueError(f"{source} is a table of several bags; name the folder of one of them: {names}")
     posterior = ParameterPosterior.from_plain(content.get("posterior"), str(source))
     shape = read_rest_shape(source.parent / REST_SHAPE)
-    return Result(source, _scene(source), shape, posterior, followed=source.name == METRICS)
+    return Result(source, _scene(source), shape, posterior, followed=source.name != ESTIMATE)
 
 
 def _numbers_file(path: Path) -> Path:
     if path.is_dir():
-        found = [path / name for name in (ESTIMATE, METRICS) if (path / name).is_file()]
+        found = [path / name for name in _FILES if (path / name).is_file()]
         if not found:
             raise ValueError(
-                f"{path} holds neither {ESTIMATE} nor {METRICS}; give a folder that estimate or replay wrote"
+                f"{path} holds none of {', '.join(_FILES)}; give a folder that estimate, replay or measure wrote"
             )
         return found[0]
     if not path.is_file():
         raise ValueError(f"{path} does not exist; give the folder that estimate or replay wrote")
-    if path.name not in (ESTIMATE, METRICS):
-        raise ValueError(f"{path.name} is no result; give {ESTIMATE}, {METRICS} or the folder that holds it")
+    if path.name not in _FILES:
+        raise ValueError(f"{path.name} is no result; give {', '.join(_FILES)} or the folder that holds it")
     return path
 
 
@@ -90,7 +91,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _scene(source: Path) -> SceneConfig:
-    if source.name == ESTIMATE:
+    if source.name != METRICS:
         return load_scene(source.parent / "scene.yaml")
     path = source.parent / "replay.yaml"
     content = read_yaml(path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
-from scipy.optimize import least_squares
+from scipy.optimize import OptimizeResult, least_squares
 
 from soft_estimator.geometry.shapes import Box, Capsule, Placed, Shape, Sphere, Torus
 from soft_estimator.perception.fusion import View
@@ -27,77 +27,74 @@ _LEAST_M = 0.004  # shortest side or radius that is tried
 
 @dataclass(frozen=True, eq=False)
 class FittedShape:
-    """A shape in the body frame of a scan, its volume [m³] and that volume's standard deviation by the fit [m³]."""
+    """A shape along its own axes, and where it stands in the body frame of a scan.
+
+    Attributes:
+        shape: in its own frame. yaw_rad, place_m: its turn about the vertical and its place (x, y) [m].
+        volume_m3, volume_std_m3: its volume and that volume's standard deviation by the fit [m³].
+    """
 
     name: str
     shape: Shape
+    yaw_rad: float
+    place_m: tuple[float, float]
     volume_m3: float
     volume_std_m3: float
+
+    @property
+    def placed(self) -> Shape:
+        """The shape in the body frame."""
+        return _placed(self.shape, np.array([*self.place_m, self.yaw_rad]))
 
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """A kind of shape: from numbers to the shape and its volume [m³], and numbers to start from."""
+    """A kind of shape by numbers (x, y, yaw, ...): from the others to the shape and its volume [m³], and to start from.
+
+    Round shapes may stand lower than they would undeformed, for a soft one is flattened where it touches the table:
+    their last number is the height of their middle.
+    """
 
     name: str
     make: Callable[[np.ndarray], Shape]
     volume: Callable[[np.ndarray], float]
-    starts: Callable[[np.ndarray, np.ndarray], list[np.ndarray]]
-    lengths: tuple[int, ...]  # which numbers are lengths, and positive
+    first: Callable[[np.ndarray], list[float]]  # from the size of the box around the points (3,) [m]
+    turns: float  # range of the yaw that tells shapes apart [rad], 0 where none does
 
 
-def _turned(shape: Shape, yaw: float, x: float, y: float) -> Shape:
-    c, s = np.cos(yaw), np.sin(yaw)
-    return Placed(shape, ((c, -s, 0.0), (s, c, 0.0), (0.0, 0.0, 1.0)), (x, y, 0.0))
+def _placed(shape: Shape, at: np.ndarray) -> Shape:
+    c, s = np.cos(at[2]), np.sin(at[2])
+    return Placed(shape, ((c, -s, 0.0), (s, c, 0.0), (0.0, 0.0, 1.0)), (at[0], at[1], 0.0))
 
 
-def _box(p: np.ndarray) -> Shape:
-    return _turned(Box((p[3], p[4], p[5]), (0.0, 0.0, 0.5 * p[5])), p[2], p[0], p[1])
-
-
-def _capsule(p: np.ndarray) -> Shape:
-    half, r = 0.5 * p[3], p[4]
-    return _turned(Capsule((-half, 0.0, r), (half, 0.0, r), r), p[2], p[0], p[1])
-
-
-def _yaws(quarter: bool) -> np.ndarray:
-    return np.arange(_YAWS) * (0.5 if quarter else 1.0) * np.pi / _YAWS
-
-
-# low, high (3,) [m]: the box around the seen points, in the body frame
 _KINDS = (
     _Kind(
         "ball",
-        lambda p: Sphere(p[2], (p[0], p[1], p[2])),
-        lambda p: 4.0 / 3.0 * np.pi * p[2] ** 3,
-        lambda low, high: [np.array([*0.5 * (low + high)[:2], 0.5 * high[2]])],
-        (2,),
+        lambda q: Sphere(q[0], (0.0, 0.0, q[1])),
+        lambda q: 4.0 / 3.0 * np.pi * q[0] ** 3,
+        lambda size: [0.5 * size[2], 0.5 * size[2]],
+        0.0,
     ),
     _Kind(
         "box",
-        _box,
-        lambda p: float(np.prod(p[3:6])),
-        lambda low, high: [np.array([*0.5 * (low + high)[:2], a, *(high - low)[:2], high[2]]) for a in _yaws(True)],
-        (3, 4, 5),
+        lambda q: Box((q[0], q[1], q[2]), (0.0, 0.0, 0.5 * q[2])),
+        lambda q: float(np.prod(q)),
+        lambda size: list(size),
+        0.5 * np.pi,
     ),
     _Kind(
         "capsule",
-        _capsule,
-        lambda p: np.pi * p[4] ** 2 * (p[3] + 4.0 / 3.0 * p[4]),
-        lambda low, high: [
-            np.array([*0.5 * (low + high)[:2], a, max(0.6 * float((high - low)[:2].max()), 0.01), 0.5 * high[2]])
-            for a in _yaws(False)
-        ],
-        (3, 4),
+        lambda q: Capsule((-0.5 * q[0], 0.0, q[2]), (0.5 * q[0], 0.0, q[2]), q[1]),
+        lambda q: np.pi * q[1] ** 2 * (q[0] + 4.0 / 3.0 * q[1]),
+        lambda size: [max(0.6 * float(size[:2].max()), 0.01), 0.5 * size[2], 0.5 * size[2]],
+        np.pi,
     ),
     _Kind(
         "ring",
-        lambda p: Torus(p[2], min(p[3], 0.98 * p[2]), (p[0], p[1], p[3])),
-        lambda p: 2 * np.pi**2 * p[2] * p[3] ** 2,
-        lambda low, high: [
-            np.array([*0.5 * (low + high)[:2], 0.5 * float((high - low)[:2].max()) - 0.5 * high[2], 0.5 * high[2]])
-        ],
-        (2, 3),
+        lambda q: Torus(q[0], min(q[1], 0.98 * q[0]), (0.0, 0.0, q[2])),
+        lambda q: 2 * np.pi**2 * q[0] * q[1] ** 2,
+        lambda size: [0.5 * float(size[:2].max()) - 0.5 * size[2], 0.5 * size[2], 0.5 * size[2]],
+        0.0,
     ),
 )
 
@@ -167,38 +164,30 @@ def _fit(
     middle, reach = 0.5 * (low + high), 0.75 * float(np.linalg.norm(high - low))
 
     def residuals(p: np.ndarray) -> np.ndarray:
-        q = p.copy()
-        q[list(kind.lengths)] = np.maximum(q[list(kind.lengths)], _LEAST_M)
-        shape = kind.make(q)
+        shape = _placed(kind.make(np.maximum(p[3:], _LEAST_M)), p)
         off = [shape.distance_m(points) / std]
         for start, ray, width in rays:
             off.append(_least_along(shape, start, ray, middle, reach) / width)
         return np.concatenate(off)
 
-    best = None
-    for first in kind.starts(low, high):
-        first[list(kind.lengths)] = np.maximum(first[list(kind.lengths)], _LEAST_M)
-        found = least_squares(
-            residuals, first, loss="soft_l1", x_scale=np.where(np.abs(first) > 1, 1.0, 0.02), max_nfev=25
-        )
-        if best is None or found.cost < best.cost:
-            best = found
-    if best is None or (best.x[list(kind.lengths)] <= _LEAST_M).any():
+    lengths = np.maximum(kind.first(np.array([*(high - low)[:2], high[2]])), _LEAST_M)
+    yaws = np.arange(_YAWS) * kind.turns / _YAWS if kind.turns else np.zeros(1)
+    scale = np.array([0.02, 0.02, 0.3, *np.full(len(lengths), 0.02)])
+
+    def better(start: np.ndarray, calls: int) -> OptimizeResult:
+        return least_squares(residuals, start, loss="soft_l1", x_scale=scale, max_nfev=calls)
+
+    tries = sorted((better(np.array([*middle[:2], yaw, *lengths]), 5) for yaw in yaws), key=lambda found: found.cost)
+    best = min((better(found.x, 30) for found in tries[:2]), key=lambda found: found.cost)
+    if (best.x[3:] <= _LEAST_M).any():
         return None
-    volume = kind.volume(best.x)
-    excess = max(1.0, 2 * best.cost / len(best.fun))
-    covariance = np.linalg.pinv(best.jac.T @ best.jac) * excess
+    volume = kind.volume(best.x[3:])
+    covariance = np.linalg.pinv(best.jac.T @ best.jac) * max(1.0, 2 * best.cost / len(best.fun))
     step = 1e-5
-    slope = np.array([(kind.volume(best.x + step * e) - volume) / step for e in np.eye(len(best.x))])
-    return FittedShape(kind.name, kind.make(best.x), volume, float(np.sqrt(max(slope @ covariance @ slope, 0.0))))
-
-
-def _scale(kind: _Kind, count: int) -> np.ndarray:
-    """Sizes of usual steps: centimetres, and tenths of a radian for the turn of a shape that has one."""
-    scale = np.full(count, 0.02)
-    if kind.name in ("box", "capsule"):
-        scale[2] = 0.3
-    return scale
+    slope = np.array([(kind.volume(best.x[3:] + step * e) - volume) / step for e in np.eye(len(lengths))])
+    std_m3 = float(np.sqrt(max(slope @ covariance[3:, 3:] @ slope, 0.0)))
+    place = (float(best.x[0]), float(best.x[1]))
+    return FittedShape(kind.name, kind.make(best.x[3:]), float(best.x[2]), place, float(volume), std_m3)
 
 
 def _least_along(shape: Shape, start: np.ndarray, ray: np.ndarray, middle: np.ndarray, reach: float) -> np.ndarray:

@@ -87,17 +87,24 @@ def _closed(data: ScanData, settings: ScanSettings) -> list[ScannedBody]:
 
 
 def from_primitive(fitted: FittedShape, data: ScanData, settings: ScanSettings) -> ScannedBody:
-    """A fitted shape as a body: which of its surface was seen is told by the points near it."""
+    """A fitted shape as a body whose frame has the shape's own axes: its flat faces then lie along the grid's.
+
+    Which of its surface was seen is told by the points near it.
+    """
+    c, s = np.cos(fitted.yaw_rad), np.sin(fitted.yaw_rad)
+    turn, shift = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]), np.array([*fitted.place_m, 0.0])
+    rotation, translation = data.frame[0] @ turn, data.frame[0] @ shift + data.frame[1]
     fine = sample(fitted.shape, data.voxel_m)
     surface = extract_surface(fine)
     vertices = surface.positions_m(fine.node_positions_m())
     grid = rest_shape_from_primitive(fitted.shape, settings.target_cells)
-    gap = cKDTree(data.local_m).query(vertices, distance_upper_bound=_SEEN_WITHIN_VOXELS * data.voxel_m)[0]
+    points = (data.local_m - shift) @ turn
+    gap = cKDTree(points).query(vertices, distance_upper_bound=_SEEN_WITHIN_VOXELS * data.voxel_m)[0]
     seen = np.isfinite(gap)
     areas = vertex_areas_m2(vertices, surface.faces)
     return ScannedBody(
-        grid, vertices, surface.faces, seen, float(areas[seen].sum() / areas.sum()), fitted.volume_m3, *data.frame,
-        data.voxel_m, len(data.frames), data.notes, fitted.name, fitted.volume_std_m3,
+        grid, vertices, surface.faces, seen, float(areas[seen].sum() / areas.sum()), fitted.volume_m3, rotation,
+        translation, data.voxel_m, len(data.frames), data.notes, fitted.name, fitted.volume_std_m3,
     )  # fmt: skip
 
 
@@ -125,8 +132,8 @@ def judge_body(body: ScannedBody, data: ScanData) -> Judgement:
 def _compared(body: ScannedBody, view: View, data: ScanData, cut_m: float) -> tuple[np.ndarray, int, int]:
     """Distances (n,) [m] of the drawn surface from the seen one, cut off; pixels on the wrong side of the outline; and
     pixels of the object."""
-    rotation, shift = data.frame
-    local = (body.vertices_m @ rotation.T + shift - view.translation_m) @ view.rotation
+    world = body.vertices_m @ body.rotation.T + body.translation_m
+    local = (world - view.translation_m) @ view.rotation
     lens = view.lens
     picture = (lens.fx_px, lens.fy_px, lens.cx_px, lens.cy_px, lens.width_px, lens.height_px)
     depth, face = rasterise_depth(local, body.faces, *picture)

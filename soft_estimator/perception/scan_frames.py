@@ -77,9 +77,11 @@ def _still_ones(
     middles = np.array([np.median(found.points_m, axis=0) for _, found in frames])
     poses = np.array([np.append(cloud.rotation.ravel(), cloud.sensor_m) for cloud, _ in frames])
     for index, (cloud, found) in enumerate(frames):
-        same = (np.abs(poses - poses[index]) < 1e-6).all(axis=1)
-        off = float(np.linalg.norm(middles[index] - np.median(middles[same], axis=0)))
         limit = max(_STILL_M, _STILL_SIGMAS * float(np.median(found.std_m)))
+        same = middles[(np.abs(poses - poses[index]) < 1e-6).all(axis=1)]
+        # Where most frames agree: an object that is also seen flying is anywhere in the others.
+        friends = (np.linalg.norm(same[:, None] - same[None], axis=2) < limit).sum(axis=1)
+        off = float(np.linalg.norm(middles[index] - same[int(np.argmax(friends))]))
         if off > limit:
             notes.append(f"frame left out: the object lay {1e3 * off:.1f} mm from where most frames have it")
         else:

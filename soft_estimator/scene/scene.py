@@ -28,7 +28,7 @@ from soft_estimator.physics.terms.interface import Law
 from soft_estimator.physics.terms.relaxation import RelaxationLaw
 from soft_estimator.physics.terms.support import SupportLaw
 from soft_estimator.physics.terms.weights import WeightsLaw
-from soft_estimator.scene.body_grid import build_field, build_grid
+from soft_estimator.scene.body_grid import BodyField, build_field, build_grid
 from soft_estimator.schema import ConfigError
 
 __all__ = ["Scene", "build_grid", "build_scene"]
@@ -65,15 +65,20 @@ class Scene:
 
 
 def build_scene(
-    config: SceneConfig, folder: Path, data: Path | None = None, memory_bytes: float | None = None
+    config: SceneConfig,
+    folder: Path,
+    data: Path | None = None,
+    memory_bytes: float | None = None,
+    grid: SignedDistanceGrid | None = None,
 ) -> Scene:
     """Make a scene ready.
 
     Args:
         config: the scene. folder: where its file lies. data: the data folder.
         memory_bytes: what the simulation may take; what the machine has left by default.
+        grid: of the body, where it is at hand already and no file is to be read.
     """
-    field = build_field(config.body, folder, data, memory_bytes)
+    field = build_field(config.body, folder, data, memory_bytes) if grid is None else BodyField(grid)
     body, warnings = build_clean_body(field.grid, config.body, _region_of(config), field.detail)
     return replace(assemble_scene(config, body), warnings=tuple(warnings), detail=field.detail)
 

@@ -19,6 +19,7 @@ from soft_estimator.estimation.residuals.carried_field import CarriedField, carr
 from soft_estimator.estimation.residuals.interface import Residual
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
+from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.bent_start import BentStarts
 from soft_estimator.estimation.window.episode import Episodes, Locate
@@ -166,6 +167,20 @@ class SlidingWindow:
             return self._refused(frame.time_s, f"the frame {wrong}")
         return self._take_in(frame, start, notes)
 
+    def settle(self, iterations: int) -> LiveEstimate | None:
+        """Go on refining the frames at hand, however long it takes: what is known then; None where nothing is tracked.
+
+        For recordings, where frames are taken in quickly and the whole of a motion is fitted at its end.
+        """
+        fit, last = self._fit, self.last
+        if fit is None or last is None or self.status != "tracking":
+            return None
+        start = self.clock()
+        fit.refine(iterations, lambda seconds: True)
+        answer = fit.answer()
+        newest = fit.settled(-1, answer.z)
+        return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes)
+
     def _admitted(self, stamp_s: float) -> tuple[str, ...] | None:
         """Count a frame: what to note of its time; None where it is not to be used."""
         self.counters.frames_in += 1
@@ -256,6 +271,17 @@ class SlidingWindow:
             return self._without_object(stamp_s, notes[-1])
         if self.status == "starting":
             return None
+        return self._published(fit, answer, newest, stamp_s, start, notes)
+
+    def _published(
+        self,
+        fit: WindowFit,
+        answer: Answer,
+        newest: PredictedFrame,
+        stamp_s: float,
+        start: float,
+        notes: tuple[str, ...],
+    ) -> LiveEstimate:
         estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std)
         if not estimate.settled:
             notes = (*notes, "the fit has not settled yet: the intervals hold the way that is left")

@@ -1,0 +1,164 @@
+"""From a rest shape and drops to an estimate: the scene that explains them, and a window over each drop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.estimation.window.refusals import Refusals
+from soft_estimator.geometry.surface import vertex_areas_m2
+from soft_estimator.live.setup import build_window
+from soft_estimator.measuring.measurement import BODY_FILE
+from soft_estimator.measuring.phases import GRAVITY_M_S2, Drop
+from soft_estimator.measuring.sightings import Progress, Sighting
+from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.scan import ScannedBody
+from soft_estimator.perception.settings import NoiseSettings
+from soft_estimator.physics.body import build_body
+from soft_estimator.scene.scene import Scene
+
+LONGEST_STEP_S = 0.004  # a bounce of a hand-sized object lasts 10 to 60 ms
+_SETTLE_ITERATIONS = 6  # of a whole drop, after its frames were taken in with one each
+_WINDOW = WindowConfig(iterations=1, bent_patience_s=0.0, lost_after_s=10.0)
+_GUESS_E_PA = 15e3  # between a sponge and soft rubber
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What the drops gave.
+
+    Attributes:
+        estimates: every estimate, in order of time. after_drops: the last of each drop that gave one, and of which.
+        used: frames used. refusals: frames of drops that were not, and why.
+    """
+
+    estimates: list[LiveEstimate]
+    after_drops: list[tuple[Drop, LiveEstimate]]
+    used: int
+    refusals: Refusals
+
+
+def scene_plain(
+    name: str,
+    body: ScannedBody,
+    mass_kg: float,
+    cloud: Cloud,
+    noise: NoiseSettings,
+    rate_hz: float,
+    up: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """The scene of a measurement as its file says it, in the body frame of the scan: z up from the table.
+
+    Args:
+        cloud: a frame of the recording, for the camera. up: against gravity in the recording's frame, (3,), a unit
+            vector; the table's normal if left out.
+    """
+    gravity = -GRAVITY_M_S2 * (np.array([0.0, 0.0, 1.0]) if up is None else up @ body.rotation)
+    steps = ceil(1.0 / rate_hz / LONGEST_STEP_S - 1e-9)
+    return {
+        "name": name,
+        "description": f"An object of {mass_kg:g} kg as it was measured: z is up from the table it lay on.",
+        "body": {"shape": {"scan": {"file": BODY_FILE}}},
+        "material": {
+            "youngs_modulus_pa": _GUESS_E_PA,
+            "poissons_ratio": 0.3,
+            "density_kg_m3": float(mass_kg / _grid_volume_m3(body)),
+            "stiffness_damping_s": 0.002,
+        },
+        "gravity_m_s2": [round(float(g), 6) for g in gravity],
+        "contact": {"normal": [0, 0, 1], "offset_m": 0.0, "stiffness_pa_per_m": 5e6, "sharpness_per_m": 1500.0},
+        "time": {"step_s": 1.0 / rate_hz / steps, "duration_s": 1.0},
+        "picture": {"up": [0, 0, 1]},
+        "observe": {
+            "cameras": [camera_plain(cloud, body)],
+            "frame_rate_hz": round(rate_hz, 6),
+            "noise": {"axial_floor_m": noise.floor_m, "axial_per_m": noise.per_m},
+        },
+        "estimate": {
+            "parameters": ["youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_offset_m"],
+            "guess": {"youngs_modulus_pa": _GUESS_E_PA, "poissons_ratio": 0.3, "stiffness_damping_s": 0.002},
+            "prior_std": {"youngs_modulus_pa": 1.5, "poissons_ratio": 1.0, "stiffness_damping_s": 1.5},
+            "known_to": _known_to(body),
+        },
+    }
+
+
+def _known_to(body: ScannedBody) -> dict[str, float]:
+    """How far off the shape may be, and the density, which is the weighed mass over its volume."""
+    relative = float((body.volume_std_m3 or 0.05 * body.volume_m3) / body.volume_m3)
+    area = float(vertex_areas_m2(body.vertices_m, body.faces).sum())
+    return {
+        "density_kg_m3": round(relative, 4),
+        "shape_scale": round(relative / 3, 4),  # V ~ L³
+        "shape_offset_m": round(float(relative * body.volume_m3 / area), 6),
+    }
+
+
+def _grid_volume_m3(body: ScannedBody) -> float:
+    """Volume of the body as its grid has it, cut at edges by a per cent or two: the mass must be the weighed one."""
+    return build_body(body.grid).volume_m3
+
+
+def camera_plain(cloud: Cloud, body: ScannedBody) -> dict[str, Any]:
+    """The camera of a recording, in the scene's frame."""
+    turn = body.rotation.T @ cloud.rotation
+    eye = (cloud.sensor_m - body.translation_m) @ body.rotation
+    height, width = cloud.points_m.shape[:2] if cloud.organised else (480, 640)
+    pitch = cloud.pixel_pitch or 0.002
+    return {
+        "eye_m": _plain(eye),
+        "target_m": _plain(eye + 0.5 * turn[:, 2]),
+        "up": _plain(-turn[:, 1]),
+        "width_px": int(width),
+        "height_px": int(height),
+        "horizontal_fov_rad": float(np.clip(2 * np.arctan(0.5 * width * pitch), 0.01, 3.0)),
+    }
+
+
+def _plain(vector: np.ndarray) -> list[float]:
+    return [round(float(x), 9) for x in vector]
+
+
+def in_scene(seen: Sighting, body: ScannedBody) -> tuple[np.ndarray, np.ndarray]:
+    """A sighting's points (n, 3) and its camera's place (3,) [m] in the scene's frame."""
+    return (seen.points_m - body.translation_m) @ body.rotation, (seen.sensor_m - body.translation_m) @ body.rotation
+
+
+def fit_drops(
+    scene: Scene,
+    body: ScannedBody,
+    sightings: list[Sighting],
+    drops: list[Drop],
+    backend: Backend,
+    progress: Progress | None = None,
+) -> Fit:
+    """A window over each drop, one after the other; what is known of the material goes from drop to drop."""
+    longest = max(drop.last - drop.first + 1 for drop in drops)
+    config = replace(_WINDOW, grow_to_frames=max(longest, _WINDOW.frames))
+    window = build_window(scene, config, backend=backend, sensor_m=in_scene(sightings[drops[0].first], body)[1])
+    window.know_plane(np.array([0.0, 0.0, 1.0]), 0.0, config.plane_std_rad, config.plane_std_m)
+    estimates: list[LiveEstimate] = []
+    after_drops: list[tuple[Drop, LiveEstimate]] = []
+    total, done = sum(drop.last - drop.first + 1 for drop in drops), 0
+    for number, drop in enumerate(drops):
+        if number:
+            window.reset(keep_parameters=True)
+        for seen in sightings[drop.first : drop.last + 1]:
+            points, _ = in_scene(seen, body)
+            estimate = window.add_frame(seen.time_s, points, seen.std_m)
+            if estimate is not None and estimate.status == "tracking":
+                estimates.append(estimate)
+            done += 1
+            if progress is not None:
+                progress("estimating", done, total)
+        settled = window.settle(_SETTLE_ITERATIONS)
+        if settled is not None:
+            estimates.append(settled)
+            after_drops.append((drop, settled))
+    return Fit(estimates, after_drops, window.counters.frames_used, window.refusals)

@@ -1,0 +1,163 @@
+"""`measure`: one recording of an object that lies still and is dropped, and its weight; nothing else is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.backends.choose import choose_backend
+from soft_estimator.backends.interface import Backend
+from soft_estimator.config import SceneConfig
+from soft_estimator.measuring.fit import Fit, fit_drops, scene_plain
+from soft_estimator.measuring.measurement import Measurement, shown_label
+from soft_estimator.measuring.phases import Drop, find_drops, still_part
+from soft_estimator.measuring.sightings import Progress, Survey, look_through
+from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.scan import ScannedBody
+from soft_estimator.perception.scan_choice import choose_body
+from soft_estimator.perception.scan_frames import gather
+from soft_estimator.perception.sensor_noise import learn_noise
+from soft_estimator.perception.settings import FinderSettings, ScanSettings
+from soft_estimator.recordings.adjusted import Choice
+from soft_estimator.recordings.interface import Recording
+from soft_estimator.recordings.opening import open_recording
+from soft_estimator.scene.scene import Scene, build_scene
+from soft_estimator.schema import load
+
+NOISE_FRAMES, SCAN_FRAMES = 8, 8
+
+
+class NotMeasured(ValueError):
+    """The recording does not tell: why, and what to do about it."""
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How to measure.
+
+    Attributes:
+        cells: grid cells of the body. finder: how the object is found; its noise is learnt. choice: of the recording.
+        topic, fixed_frame: of a bag. up: direction against gravity in the recording's frame; the table's normal by
+            default. name: of the scene that is written.
+    """
+
+    cells: int = 400
+    finder: FinderSettings = field(default_factory=FinderSettings)
+    choice: Choice = field(default_factory=Choice)
+    topic: str | None = None
+    fixed_frame: str | None = None
+    up: tuple[float, float, float] | None = None
+    name: str = "my_object"
+
+
+def measure(
+    path: Path | str,
+    mass_kg: float,
+    options: MeasureOptions | None = None,
+    backend: Backend | str = "auto",
+    progress: Progress | None = None,
+) -> Measurement:
+    """Measure an object from one recording and its mass [kg]; a `NotMeasured` says why where it cannot be done."""
+    options = options or MeasureOptions()
+    if not (np.isfinite(mass_kg) and mass_kg > 0):
+        raise ValueError(f"mass {mass_kg:g} kg must be positive; weigh the object")
+    if isinstance(backend, str):
+        backend = choose_backend(backend)
+    with open_recording(path, options.topic, options.fixed_frame, options.choice) as recording:
+        finder, said = _with_noise(recording, options.finder)
+        survey = look_through(recording, finder, progress)
+        still = still_part(survey.sightings)
+        drops = _drops(survey, still)
+        body, cloud = _rest_shape(recording, survey, still, finder, options, progress)
+        notes = [*recording.notes, said, *body.notes]
+    up = None if options.up is None else np.asarray(options.up) / np.linalg.norm(options.up)
+    plain = scene_plain(options.name, body, mass_kg, cloud, finder.noise, survey.rate_hz, up)
+    scene = build_scene(load(SceneConfig, plain, "scene"), Path(), grid=body.grid)
+    fit = fit_drops(scene, body, survey.sightings, drops, backend, progress)
+    return _measurement(Path(path), mass_kg, body, scene, plain, survey, fit, notes)
+
+
+def _with_noise(recording: Recording, finder: FinderSettings) -> tuple[FinderSettings, str]:
+    """The finder with the camera's own noise, and a line about it."""
+    clouds = (frame.cloud for frame in recording if frame.cloud is not None)
+    noise, said = learn_noise(islice(clouds, NOISE_FRAMES), finder.noise, finder.plane)
+    return replace(finder, noise=noise), said
+
+
+def _drops(survey: Survey, still: list[int]) -> list[Drop]:
+    if not still:
+        raise NotMeasured(
+            f"the object never lies still on the table for 5 frames in a row in {survey.frames} frames; leave it alone "
+            f"for a second at the start{_reasons(survey)}"
+        )
+    rest_low = float(np.median([survey.sightings[k].low_m for k in still]))
+    drops = find_drops(survey.sightings, rest_low)
+    if not drops:
+        highest = max(seen.low_m for seen in survey.sightings) - rest_low
+        raise NotMeasured(
+            f"no drop was found: the object rises at most {1e3 * highest:.0f} mm above the table, or does not fall "
+            f"freely; drop it from 5 to 20 cm, hands away once it falls, with two frames or more in the air"
+            f"{_reasons(survey)}"
+        )
+    return drops
+
+
+def _reasons(survey: Survey) -> str:
+    """Frames without the object, where there are many of them."""
+    if survey.refusals.total < 0.2 * survey.frames:
+        return ""
+    worst = survey.refusals.most_first()[0]
+    return f" ({survey.refusals.total} of {survey.frames} frames do not show it, {worst.count} because {worst.example})"
+
+
+def _rest_shape(
+    recording: Recording,
+    survey: Survey,
+    still: list[int],
+    finder: FinderSettings,
+    options: MeasureOptions,
+    progress: Progress | None,
+) -> tuple[ScannedBody, Cloud]:
+    """The rest shape from the still part, and a cloud of it."""
+    chosen = [still[k] for k in np.unique(np.linspace(0, len(still) - 1, SCAN_FRAMES).round().astype(int))]
+    frames = [recording[survey.sightings[k].index] for k in chosen]
+    clouds = [frame.usable() for frame in frames]
+    if progress is not None:
+        progress("finding its rest shape", 0, 1)
+    settings = ScanSettings(target_cells=options.cells)
+    try:
+        body = choose_body(gather(clouds, settings, finder, [frame.mask for frame in frames]), settings)
+    except ValueError as error:
+        raise NotMeasured(f"no rest shape: {error}") from error
+    return body, clouds[0]
+
+
+def _measurement(
+    path: Path,
+    mass_kg: float,
+    body: ScannedBody,
+    scene: Scene,
+    plain: dict[str, Any],
+    survey: Survey,
+    fit: Fit,
+    notes: list[str],
+) -> Measurement:
+    refusals = survey.refusals.joined(fit.refusals)
+    if not fit.after_drops:
+        why = "; ".join(f"{item.count} frames: {item.example}" for item in refusals.most_first()[:3])
+        raise NotMeasured(f"no drop gave an estimate ({why or 'too few frames'}); drop it again, in full view")
+    last = fit.after_drops[-1][1]
+    assert last.posterior is not None
+    parameters = tuple(replace(e, label=shown_label(e.label, last.parameters)) for e in last.parameters)
+    for e in parameters:
+        if e.label in ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s"):
+            plain["material"][e.label] = plain["estimate"]["guess"][e.label] = float(e.value)
+    return Measurement(
+        path, mass_kg, body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
+        fit.estimates, [e for _, e in fit.after_drops], survey.frames, fit.used, refusals,
+        [*notes, *(note for note in last.notes)],
+    )  # fmt: skip

@@ -1,0 +1,118 @@
+"""What happens in a recording: where the object lies still on the table, and where it is dropped onto it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soft_estimator.measuring.sightings import Sighting
+
+GRAVITY_M_S2 = 9.81
+_STILL_M = 0.0025  # an object that lies still keeps its middle within this, noise and lost pixels included
+_LEAST_STILL = 5  # frames
+_ON_TABLE_M = 0.02  # the lower edge of what is seen of an object on the table lies below this, or half its height
+_AIRBORNE_M = 0.008  # above where its lower edge lies at rest: it flies, or is held
+_BOUNCE_M = 0.05  # a turn upwards at most this far above the table is a bounce: 1.5 m/s for one frame at 30 Hz
+_TOGETHER_S = 0.15  # frames farther apart do not belong to one motion
+_FALL_RMS_M = 0.002  # how well heights must follow a free fall: three at 30 Hz with a steady speed are off by 2.6 mm
+_LEAST_FALL = 3  # frames that can show an acceleration
+_LEAST_SPEED_M_S = 0.25  # slower is no drop but a placing
+_SURE_SPEED_M_S = 0.8  # faster than a hand places things: two frames suffice
+_AFTER_S = 0.75  # of a drop that is looked at after the first touch
+_REST_FRAMES = 4  # a body that lay still for so many frames has told all it will
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A drop: numbers of its sightings, from free fall on, first to last; the first that touches; its speed [m/s]."""
+
+    first: int
+    touch: int
+    last: int
+    speed_m_s: float
+
+
+def still_part(sightings: list[Sighting]) -> list[int]:
+    """Numbers of the sightings in which the object lies still on the table: the longest run of them."""
+    best: list[int] = []
+    run: list[int] = []
+    for k, seen in enumerate(sightings):
+        on_table = seen.low_m < max(_ON_TABLE_M, 0.5 * seen.high_m) and not seen.touched
+        if run and on_table:
+            before = sightings[run[-1]]
+            apart = not 0 < seen.time_s - before.time_s <= _TOGETHER_S
+            middle = np.median([sightings[i].middle_m for i in run], axis=0)
+            if apart or np.linalg.norm(seen.middle_m - middle) > _STILL_M:
+                run = []
+        run = [*run, k] if on_table else []
+        if len(run) > len(best):
+            best = run
+    return best if len(best) >= _LEAST_STILL else []
+
+
+def find_drops(sightings: list[Sighting], rest_low_m: float) -> list[Drop]:
+    """The drops of a recording.
+
+    Args:
+        rest_low_m: height of the lower edge of what is seen of the object at rest [m].
+    """
+    drops: list[Drop] = []
+    k, after = 1, 0
+    while k < len(sightings):
+        fall = _fall_before(sightings, k, after) if _touches(sightings, k, rest_low_m) else None
+        if fall is None:
+            k += 1
+            continue
+        last = _end_of(sightings, k)
+        drops.append(Drop(fall[0], k, last, fall[1]))
+        k = after = last + 1
+    return drops
+
+
+def _touches(sightings: list[Sighting], k: int, rest_low_m: float) -> bool:
+    """Whether the object meets the table at a sighting: it comes down to it, or is on its way up again after it, for a
+    stiff one bounces between two frames."""
+    low, before = sightings[k].low_m, sightings[k - 1].low_m
+    if low < rest_low_m + _AIRBORNE_M <= before:
+        return True
+    after = sightings[k + 1].low_m if k + 1 < len(sightings) else low
+    return before > low > rest_low_m - _AIRBORNE_M and after > low and low < rest_low_m + _BOUNCE_M
+
+
+def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int, float] | None:
+    """The first sighting of the free fall that ends at a touch, and the speed before it [m/s]; None where it did not
+    fall freely: then a hand placed it."""
+    best = None
+    for first in range(touch - 2, after - 1, -1):
+        part = sightings[first:touch]
+        times = np.array([seen.time_s for seen in part]) - part[-1].time_s
+        if (np.diff(times) > _TOGETHER_S).any() or (np.diff(times) <= 0).any() or any(seen.touched for seen in part):
+            break
+        # z = z₀ + v t - ½ g t², z₀ and v fitted; heights of the middle, which a turn of the body moves little
+        height = np.array([0.5 * (seen.low_m + seen.high_m) for seen in part]) + 0.5 * GRAVITY_M_S2 * times**2
+        basis = np.stack([np.ones_like(times), times], axis=1)
+        fitted = np.linalg.lstsq(basis, height, rcond=None)[0]
+        rms = float(np.sqrt(np.mean((height - basis @ fitted) ** 2)))
+        if rms > _FALL_RMS_M:
+            break
+        best = (first, -float(fitted[1]))
+    if best is None:
+        return None
+    enough = touch - best[0] >= _LEAST_FALL
+    return best if best[1] > (_LEAST_SPEED_M_S if enough else _SURE_SPEED_M_S) else None
+
+
+def _end_of(sightings: list[Sighting], touch: int) -> int:
+    """The last sighting that belongs to a drop: before it rests, something touches it, or the recording has a gap."""
+    last, resting = touch, 0
+    for k in range(touch + 1, len(sightings)):
+        seen, before = sightings[k], sightings[k - 1]
+        apart = not 0 < seen.time_s - before.time_s <= _TOGETHER_S
+        if apart or seen.touched or seen.time_s - sightings[touch].time_s > _AFTER_S:
+            break
+        resting = resting + 1 if np.linalg.norm(seen.middle_m - before.middle_m) < 0.5 * _STILL_M else 0
+        last = k
+        if resting >= _REST_FRAMES:
+            break
+    return last

@@ -1,0 +1,17 @@
+"""A small recording of a ball that lies still and is dropped once, for tests of `measure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from measure_recordings import Case, write_recording
+
+BALL = Case(
+    "ball", {"sphere": {"radius_m": 0.045, "center_m": [0, 0, 0.045]}}, 20e3, 0.35, 500.0, spacing_m=0.012,
+    drops=((0.05, (0.0, 0.0, 0.0)),),
+)  # fmt: skip
+
+
+def write_ball(out: Path, **options: object) -> float:
+    """Write the recording; the ball's mass [kg]."""
+    return write_recording(BALL, out, image=(160, 120), still=6, seconds=0.36, **options).mass_kg
