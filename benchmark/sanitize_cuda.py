@@ -125,6 +125,8 @@ def main() -> int:
         weak = replace(grip, method="nitsche")
         states = loops(model, backend)
         loops(build_model(body, scheme, fixed=[weak], solver=settings, dtype=dtype), backend)
+        settings_of_both = {"contact": ContactLaw(2e6, 800.0), "solver": settings, "dtype": dtype}
+        loops(build_model(body, scheme, fixed=[grip], material="neo_hookean", **settings_of_both), backend)
         look(model, states, backend)
         batch(model, 2, backend, MATRIX + "resident")
         batch(model, 5, backend, MATRIX + "cells")

@@ -62,8 +62,8 @@ class Adjoint:
         self, s: Simulation, before: State, after: State, bar: StateGradient
     ) -> tuple[StateGradient, SolveReport]:
         scheme, free = s.model.integrator, s.device.free[:, None]
-        increment, one_solve = after.u - before.u, s.model.solver.rounds == 1
-        lin = s.linearise(before, None if one_solve else increment)
+        increment, foreseen = after.u - before.u, s.model.solver.rounds == 1  # the guess is the last motion's
+        lin = s.linearise(before, None if foreseen else increment)
 
         increment_bar = bar.u + scheme.d_u * free * bar.v + (1 - free) * bar.v / scheme.step_s
         out = StateGradient(bar.u.copy(), scheme.d_v * free * bar.v, s.xp.zeros_like(bar.a))
@@ -74,12 +74,12 @@ class Adjoint:
         else:
             increment_bar += scheme.e_u * bar.a
         shares = self._memories_adjoint(s, lin, increment, bar, increment_bar)
-        if not one_solve:  # the guess is Δu itself
+        if not foreseen:
             increment_bar += sum(share.guess for share in shares)
 
         lmbda = s.xp.zeros_like(s.device.zero)
         report = solve(s.backend, lin.system, increment_bar * free, lmbda, s.model.solver)
-        if not one_solve:
+        if not s.one_solve(lin):
             increment_bar, lmbda, report = self._converged(s, lin, increment, increment_bar, lmbda, report)
         self._held_nodes_adjoint(s, after.time_s, lin, lmbda, increment_bar, out)
         shares.append(self._pulled(s, lin.stage, lin.at, increment, lmbda, self.gradient, self.start_bar))
@@ -89,7 +89,7 @@ class Adjoint:
             out.a += share.a + scheme.q_a * share.known
             for name, part in share.memory.items():
                 out.memory[name] = out.memory[name] + part if name in out.memory else part
-            if one_solve:
+            if foreseen:
                 ahead = out.a if scheme.ahead_v == 0.0 else out.v
                 ahead += scheme.step_s * share.guess
         return out, report

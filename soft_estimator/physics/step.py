@@ -113,6 +113,11 @@ class Simulation:
         """Whether steps are minima of a potential, found by Newton's method."""
         return any(term.minimised for term in self.terms)
 
+    def one_solve(self, lin: Linearisation) -> bool:
+        """Whether a derivative of the step is one solve with its matrix, not rounds of them."""
+        whole = all(term.whole_slope(lin.stage, at) for term, at in zip(self.terms, lin.at))
+        return self.model.solver.rounds == 1 or (self.minimises and whole)
+
     def with_parameters(self: Any_simulation, parameters: Parameters) -> Any_simulation:
         """The same model with other parameters, on the same arrays of the body."""
         other = copy(self)

@@ -156,9 +156,11 @@ class Tangent:
             solution = guess.copy()
             self._held_nodes(s, after.time_s, changes, solution)
             report = solve_many(s.backend, lin.system, rhs, solution, solver)
-            if solver.rounds == 1 or at_rest(solution, guess, solver.round_tolerance):
+            if s.one_solve(lin) or at_rest(solution, guess, solver.round_tolerance):
                 break
             guess = solution
+        if solver.rounds > 1:
+            moved = replace(moved, guess=solution)
         memory = {
             term.memory: term.push_memory(lin.stage, at, increment, moved, solution, self.columns)
             for term, at in zip(s.terms, lin.at)

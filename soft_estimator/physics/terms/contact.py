@@ -147,6 +147,9 @@ class Contact(Term[Touch]):
     def potential_j(self, stage: Stage, at: Touch) -> float:
         return self._energy_j(at.distance) / stage.scheme.c_k
 
+    def whole_slope(self, stage: Stage, at: Touch) -> bool:
+        return self.obstacle.curvature(at.x, at.time_s) is None  # A leaves out how the normals turn
+
     def _moved(self, stage: Stage, at: Touch, increment: Array | None) -> Array:
         """What the gap measures along the normal (P, 3): c_k (guess - Δu), or c_k times minus the guess."""
         if not at.implicit:

@@ -271,6 +271,10 @@ class Term(Generic[At]):
         """Of a curved term: what g is minus the slope of by Δu, at Δu = the guess [J]."""
         return 0.0
 
+    def whole_slope(self, stage: Stage, at: At) -> bool:
+        """Whether, at Δu = the guess, its share of A is all that its share of g changes by with Δu."""
+        return True
+
     def push(
         self, stage: Stage, at: At, increment: Array, changes: Columns, directions: Directions, out: Array
     ) -> None:
