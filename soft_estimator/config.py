@@ -92,6 +92,20 @@ class InitialConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EquilibriumConfig(Section):
+    """A start at rest, hanging or sagging under gravity and loads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartConfig(Section):
+    """What is known of the body's bend at time 0."""
+
+    equilibrium: EquilibriumConfig | None = section(
+        None, doc="it rests under its loads, held by `fixed`: {}; undeformed if left out"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class WaypointConfig(Section):
     """Where a held box is at a given time, relative to where it starts."""
 
@@ -255,6 +269,7 @@ class SceneConfig(Section):
     material: MaterialConfig = section(doc="stiffness, density and damping")
     gravity_m_s2: Vector = vector((0.0, -9.81, 0.0), unit="m/s^2", doc="acceleration of gravity")
     initial: InitialConfig = section(InitialConfig, doc="pose and motion at time 0")
+    start: StartConfig = section(StartConfig, doc="whether the body is bent at time 0")
     fixed: tuple[FixedBoxConfig, ...] = sections(doc="boxes that hold or lead a part of the body")
     loads: tuple[LoadConfig, ...] = sections(doc="constant forces, and weights that ride on the body")
     support: SupportConfig | None = section(None, doc="what carries the body's weight at first; nothing if left out")
@@ -266,6 +281,7 @@ class SceneConfig(Section):
     estimate: EstimateConfig | None = section(None, doc="what `estimate` is to find out from what they see")
 
     def check(self) -> None:
+        self._check_start()
         if self.material.law != "neo_hookean":
             return
         for k, fixed in enumerate(self.fixed):
@@ -275,6 +291,15 @@ class SceneConfig(Section):
         if self.contact is not None and self.contact.method != "implicit":
             problem = f"= {self.contact.method} goes with the linear law; use implicit, or material.law corotated"
             raise ConfigError(problem, "contact.method")
+
+    def _check_start(self) -> None:
+        if self.start.equilibrium is None:
+            return
+        if not self.fixed:
+            raise ConfigError("needs a part of the body that is held, and nothing is; add `fixed`", "start.equilibrium")
+        if any(self.initial.velocity_m_s) or any(self.initial.angular_velocity_rad_s):
+            problem = "is a start at rest, and initial gives a velocity; remove one of them"
+            raise ConfigError(problem, "start.equilibrium")
 
 
 def load_scene(path: Path | str) -> SceneConfig:

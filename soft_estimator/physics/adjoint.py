@@ -16,6 +16,7 @@ from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.solver import SolveReport, solve
 from soft_estimator.physics.start import start_pull
 from soft_estimator.physics.state import State
+from soft_estimator.physics.statics import DERIVATIVE_ROUNDS, fall_rate, linearise_rest
 from soft_estimator.physics.step import Linearisation, Simulation, at_rest
 from soft_estimator.physics.terms.interface import Pulled, Stage
 
@@ -172,6 +173,10 @@ class Adjoint:
     def finish(self, bar: StateGradient) -> ParameterGradient:
         """Carry the derivatives by the initial state to the initial pose and motion; the gradient is then complete."""
         s, host = self.simulation, self.simulation.device.host
+        if s.model.rests:
+            u_bar = self._initial_rest_adjoint(bar.u)
+            start_pull(s.model.body, s.parameters, u_bar + self.start_bar, np.zeros_like(u_bar), self.gradient)
+            return self.gradient
         u_bar, v_bar = host(bar.u), host(bar.v)
         if not s.model.integrator.carries_acceleration:
             v_bar = v_bar + host(bar.a)
@@ -180,6 +185,28 @@ class Adjoint:
         v_bar = v_bar * s.model.dirichlet.free[:, None]
         start_pull(s.model.body, s.parameters, u_bar + self.start_bar, v_bar, self.gradient)
         return self.gradient
+
+    def _initial_rest_adjoint(self, u_bar: Array) -> np.ndarray:
+        """The rounds of `Tangent._initial_rest` backwards: K λ = ū, ū += (∂g/∂u)ᵀ λ, until λ has died away; what is
+        left of ū belongs to the pose that they began with."""
+        s = self.simulation
+        at, free = s.initial_state().u, s.device.free[:, None]
+        lin, held_back, first, before = linearise_rest(s, at), 0.0, 0.0, np.inf
+        for _ in range(DERIVATIVE_ROUNDS):
+            lmbda = s.xp.zeros_like(u_bar)
+            solve(s.backend, lin.system, u_bar * free, lmbda, s.model.solver)
+            size = float(np.abs(s.device.host(lmbda)).max())
+            first = first or size
+            if size <= s.model.solver.relative_tolerance * first:
+                break
+            if size > before:
+                held_back = max(4 * held_back, fall_rate(s))
+                lin, before = linearise_rest(s, at, held_back), np.inf
+                continue
+            before = size
+            pulled = self._pulled(s, lin.stage, lin.at, s.device.zero, lmbda, self.gradient, self.start_bar)
+            u_bar = u_bar + pulled.u
+        return s.device.host(u_bar)
 
     def _initial_acceleration_adjoint(self, a_bar: np.ndarray, u_bar: np.ndarray, v_bar: np.ndarray) -> None:
         """a = M⁻¹ g - α₁ v of `Simulation.initial_acceleration`: the terms' shares of g, and M's own."""

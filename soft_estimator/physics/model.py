@@ -38,7 +38,7 @@ class Model:
         body: the discretised body. integrator: time scheme. dirichlet: held parts. contact: law, None without a plane.
         load_n: dead load on the nodes [N], (N, 3). solver: settings of the linear solver.
         dtype: precision of the simulation, np.float32 or np.float64. more: laws of physics beside the package's own.
-        material: one of MATERIALS.
+        material: one of MATERIALS. rests: a motion starts at rest under its loads, instead of undeformed.
     """
 
     body: Body
@@ -50,6 +50,7 @@ class Model:
     dtype: type = np.float64
     more: tuple[Law, ...] = ()
     material: str = "corotated"
+    rests: bool = False
 
     @property
     def laws(self) -> tuple[Law, ...]:
@@ -79,6 +80,7 @@ def build_model(
     solver: SolverSettings | None = None,
     dtype: type = np.float64,
     more: Sequence[Law] = (),
+    rests: bool = False,
     material: str = "corotated",
 ) -> Model:
     """Bind held regions and loads, given in the body's rest coordinates, to a body.
@@ -86,6 +88,7 @@ def build_model(
     Args:
         loads: (region, total force (3,) [N]) pairs, each spread evenly over the surface triangles in its region.
         more: laws of physics beside the package's own (docs/extending.md).
+        rests: a motion starts at rest under its loads.
         material: "corotated" or "neo_hookean"; the latter takes Newton rounds, 60 a step unless `solver` says so.
     """
     fixed, solver = fixed or [], solver or SolverSettings()
@@ -104,6 +107,7 @@ def build_model(
         solver=solver,
         dtype=dtype,
         more=tuple(more),
+        rests=rests,
         material=material,
     )
 

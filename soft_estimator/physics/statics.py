@@ -14,12 +14,15 @@ from soft_estimator.physics.energy import balance
 from soft_estimator.physics.integrator import FORCE_BALANCE
 from soft_estimator.physics.solver import LinearSystem, SolverError, SolverSettings, solve
 from soft_estimator.physics.state import State
-from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.step import Linearisation, Simulation
 from soft_estimator.physics.terms.interface import Assembly, Stage
 from soft_estimator.physics.terms.loads import Loads
 
 # A force balance whose matrix is K itself.
 _REST = replace(FORCE_BALANCE, c_k=1.0)
+MOST_ROUNDS = 200  # of (rotations, contact, linear solve) before giving up
+DERIVATIVE_ROUNDS = 1000  # the same of its derivatives; those of a body that hangs far down take some hundred
+_SHARPEST = 1e-11  # part of the load left unbalanced that rounding still lets a solve reach
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class StaticReport:
 
 
 def solve_static(
-    simulation: Simulation, *, tolerance: float = 1e-6, max_rounds: int = 200, hold_s: float | None = None
+    simulation: Simulation, *, tolerance: float = 1e-6, max_rounds: int = MOST_ROUNDS, hold_s: float | None = None
 ) -> tuple[State, StaticReport]:
     """The state of rest nearest to the initial pose.
 
@@ -47,22 +50,25 @@ def solve_static(
     held = model.dirichlet.any
     if not held and model.contact is None:
         raise ValueError("a body that is neither fixed nor in contact has no state of rest; add `fixed` or `contact`")
-    shift = 0.0
-    if hold_s is not None or not held:
-        size = np.ptp(model.body.node_position_m, axis=0).max()
-        gravity = max(float(np.linalg.norm(s.parameters.gravity_m_s2)), 1e-6)
-        shift = 1.0 / (hold_s or np.sqrt(size / gravity)) ** 2
-    state = s.initial_state()
-    u = state.u.copy()
+    shift = 0.0 if hold_s is None and held else 1 / hold_s**2 if hold_s else fall_rate(s)
+    u = s.posed_state().u.copy()
     scale = float(np.linalg.norm(s.backend.to_host(s.term(Loads).force))) or 1.0
     iterations, reach = 0, 0.2 * float(np.ptp(model.body.node_position_m))
+    # A round that goes too far makes the imbalance grow; what then holds the next one back lets go with every good one.
+    held_back, before = 0.0, np.inf
     for round_number in range(1, max_rounds + 1):
-        system, rhs = _balance_system(s, u, shift)
+        system, rhs = _balance_system(s, u, shift + held_back)
         imbalance = float(np.linalg.norm(s.backend.to_host(rhs * s.device.free[:, None]))) / scale
         if imbalance < tolerance:
             return State(u, s.xp.zeros_like(u), s.xp.zeros_like(u), 0.0), StaticReport(
                 round_number, iterations, imbalance
             )
+        if imbalance > before:
+            held_back = max(4 * held_back, fall_rate(s))
+            system, rhs = _balance_system(s, u, shift + held_back)
+        else:
+            held_back *= 0.25
+        before = imbalance
         increment = s.xp.zeros_like(u)
         settings = SolverSettings(min(1e-3, 0.1 * tolerance / imbalance) if imbalance > 0 else 1e-3, 20000)
         iterations += solve(s.backend, system, rhs, increment, settings).iterations
@@ -78,6 +84,21 @@ def solve_static(
         f"no balance after {max_rounds} rounds: {imbalance:.1e} of the load is left; "
         "the load may be too large for the body"
     )
+
+
+def fall_rate(s: Simulation) -> float:
+    """1/τ² [1/s²] of a fall through the body's own size."""
+    gravity = max(float(np.linalg.norm(s.parameters.gravity_m_s2)), 1e-6)
+    return gravity / float(np.ptp(s.model.body.node_position_m, axis=0).max())
+
+
+def state_of_rest(s: Simulation) -> State:
+    """Rest under load, as sharply as the simulation's own solves: a motion that starts there stays there."""
+    if not s.model.dirichlet.any:
+        raise ValueError(
+            "a start at rest needs a part of the body that is held, and nothing is; add `fixed`, or let it fall"
+        )
+    return solve_static(s, tolerance=max(_SHARPEST, 0.1 * s.model.solver.relative_tolerance))[0]
 
 
 def _downhill(s: Simulation, u: Array, increment: Array, rhs: Array) -> Array:
@@ -97,10 +118,16 @@ def _downhill(s: Simulation, u: Array, increment: Array, rhs: Array) -> Array:
 
 def _balance_system(s: Simulation, u: Array, shift: float, definite: bool = False) -> tuple[LinearSystem, Array]:
     """One Newton round towards rest: the terms' stiffness at u, and the force out of balance."""
+    lin = linearise_rest(s, u, shift, definite)
+    return lin.system, s.right_hand_side(lin.stage, lin.at)
+
+
+def linearise_rest(s: Simulation, u: Array, shift: float = 0.0, definite: bool = False) -> Linearisation:
+    """The terms made linear at a displacement, and the stiffness there."""
     state = State(u, s.device.zero, s.device.zero, 0.0)
     scheme = replace(_REST, c_m=shift)
     stage = Stage(s.device, scheme, state, s.device.zero, all_implicit=True, definite=definite)
     at, assembly = s.prepare(stage), Assembly(s.device)
     for term, prepared in zip(s.terms, at):
         term.add_blocks(stage, prepared, assembly)
-    return s.system_of(assembly), s.right_hand_side(stage, at)
+    return Linearisation(stage, at, s.system_of(assembly), {})

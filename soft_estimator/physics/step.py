@@ -92,6 +92,7 @@ class Simulation:
         self._terms: tuple[Term[Any], ...] | None = None
         self._known: Any = None  # the last state and what it holds, see `guard`
         self._drifts: np.ndarray | None = None
+        self._rest: State | None = None
 
     @property
     def terms(self) -> tuple[Term[Any], ...]:
@@ -134,6 +135,16 @@ class Simulation:
         return self.term(Inertia).mass
 
     def initial_state(self) -> State:
+        """Where a motion starts: the body in its initial pose and motion, undeformed; or at rest under its loads."""
+        if not self.model.rests:
+            return self.posed_state()
+        if self._rest is None:
+            from soft_estimator.physics.statics import state_of_rest  # which asks for steps' systems itself
+
+            self._rest = state_of_rest(self)
+        return self._rest
+
+    def posed_state(self) -> State:
         """The body in its initial pose and motion, undeformed."""
         v = initial_velocity(self.model.body, self.parameters, self.start) * self.model.dirichlet.free[:, None]
         u, v = self.device.up(self.start), self.device.up(v)

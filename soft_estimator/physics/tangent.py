@@ -17,6 +17,7 @@ from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.solver import SolveReport, solve_many
 from soft_estimator.physics.start import start_push
 from soft_estimator.physics.state import State
+from soft_estimator.physics.statics import DERIVATIVE_ROUNDS, fall_rate, linearise_rest
 from soft_estimator.physics.step import Linearisation, Simulation, at_rest
 from soft_estimator.physics.terms.interface import Columns, Directions, Stage, padded
 
@@ -106,11 +107,36 @@ class Tangent:
     def initial(self) -> ColumnChanges:
         """Changes of the initial state."""
         s = self.simulation
+        if s.model.rests:
+            return self._initial_rest()
         moves = [(s.device.up(u), s.device.up(v)) for u, v in self.start]
         changes = ColumnChanges.of([StateTangent(u, v, v.copy()) for u, v in moves], s.backend)
         if not s.model.integrator.carries_acceleration:
             return changes
         return ColumnChanges(changes.u, changes.v, self._initial_acceleration(changes), changes.number, s.backend)
+
+    def _initial_rest(self) -> ColumnChanges:
+        """Changes of the state of rest, where g(u, p) = 0: the rounds that lead there, K δ = ∂g/∂u du + ∂g/∂p, made
+        linear and repeated until du no longer changes. Nothing moves, whatever the parameters."""
+        s = self.simulation
+        changes = ColumnChanges.of(
+            [StateTangent(s.device.up(u), s.device.zero, s.device.zero) for u, _ in self.start], s.backend
+        )
+        at, du = s.initial_state().u, changes.u
+        lin, held_back, before = linearise_rest(s, at), 0.0, np.inf
+        for _ in range(DERIVATIVE_ROUNDS):
+            rhs = self._pushed(s, lin.stage, lin.at, s.device.zero, Columns(du, changes.v, changes.v, changes.v, None))
+            step = s.xp.zeros_like(du)
+            solve_many(s.backend, lin.system, rhs, step, s.model.solver)
+            size = float(np.abs(s.device.host(step)).max())
+            if size > before:  # too far: the balance is stiffer than K, as that of a body bent far
+                held_back = max(4 * held_back, fall_rate(s))
+                lin, before = linearise_rest(s, at, held_back), np.inf
+                continue
+            du, before = du + step, size
+            if at_rest(du, du - step, s.model.solver.relative_tolerance):
+                break
+        return ColumnChanges(du, changes.v, changes.a, changes.number, s.backend)
 
     def _initial_acceleration(self, changes: ColumnChanges) -> Array:
         """a = M⁻¹ g - α₁ v of `Simulation.initial_acceleration`: the terms' changes of g, and M's own."""

@@ -102,6 +102,7 @@ def assemble_scene(config: SceneConfig, body: Body) -> Scene:
         dtype=np.dtype(config.solver.precision).type,
         material=config.material.law,
         more=_more_laws(config, body),
+        rests=config.start.equilibrium is not None,
     )
     return Scene(config, body, model, parameters)
 

@@ -1,0 +1,91 @@
+"""A motion that starts at rest under its loads: it stays there, and its derivatives are those of the balance itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gradient_suite import RollOut, Row, complaints, table
+
+from soft_estimator.geometry.shapes import Box, sample
+from soft_estimator.physics.body import build_body
+from soft_estimator.physics.dirichlet import FixedRegion
+from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
+from soft_estimator.physics.model import Model, build_model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
+
+SHARP = SolverSettings(1e-13, 5000)
+NO_MOTION = ("velocity_m_s", "angular_velocity_rad_s")
+DAMPING = ("mass_damping_per_s", "stiffness_damping_s")
+
+
+def beam(method: str = "strong", integrator: Integrator | None = None, **more: object) -> Model:
+    """A clamped beam of 8 x 2 x 2 cells that sags."""
+    body = build_body(sample(Box((0.08, 0.02, 0.02)), 0.01, align="origin"))
+    held = FixedRegion(Box((0.021, 0.03, 0.03), (-0.04, 0, 0)), method)
+    return build_model(
+        body, integrator or theta_scheme(0.005), fixed=[held], solver=SHARP, rests=True, **more  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def checked(model: Model, parameters: Parameters, steps: int, zero: tuple[str, ...]) -> dict[str, float]:
+    """Adjoint, tangent and differences for all numbers agree; dampings have no effect on what stands still, but for the
+    rounding of it. The scaled derivatives by label."""
+    rows: list[Row] = table(RollOut(lambda p: Simulation(model, p), steps), model.complete(parameters), zero=zero)
+    damped = [row for row in rows if row.label in DAMPING]
+    others = [row for row in rows if row.label not in DAMPING]
+    assert not complaints(others, zero), "\n".join(complaints(others, zero))
+    largest = max(abs(row.adjoint) for row in others)
+    assert all(abs(row.adjoint) < 1e-9 * largest and abs(row.tangent) < 1e-9 * largest for row in damped)
+    return {row.label: row.adjoint for row in others}
+
+
+JELLY = Parameters(2e4, 0.3, 1000.0, 0.5, 0.002, plane_offset_m=1.0)
+
+
+def test_it_sags_and_stays() -> None:
+    """Twenty steps from rest: nothing moves by more than the balance was sharp, to 1e-11 of the load."""
+    simulation = Simulation(beam(), JELLY)
+    first = state = simulation.initial_state()
+    sag = float(-first.u[:, 1].min())
+    # ρ g L⁴ / (8 E I/A) of an Euler beam of 0.07 m, with shear and coarse cells around it
+    assert 0.6 < sag / (1000 * 9.81 * 0.07**4 / (8 * 2e4 * 0.02**2 / 12)) < 1.4
+    for _ in range(20):
+        state, _ = simulation.step(state)
+    assert float(np.abs(state.u - first.u).max()) < 1e-8 * sag
+
+
+@pytest.mark.parametrize(
+    ("method", "scheme"),
+    [("strong", theta_scheme(0.005)), ("nitsche", theta_scheme(0.005)), ("strong", hht_scheme(0.005, -0.1))],
+)
+def test_all_derivatives_of_a_sagging_beam(method: str, scheme: Integrator) -> None:
+    """Adjoint, tangent and differences; three steps beyond rest, so that the motion's own derivatives join them."""
+    shown = checked(beam(method, scheme), JELLY, 3, (*NO_MOTION, "plane_normal", "plane_offset_m"))
+    assert all(abs(shown[name]) > 0 for name in ("youngs_modulus_pa[0]", "poissons_ratio", "density_kg_m3"))
+
+
+def test_derivatives_of_a_beam_that_hangs_down() -> None:
+    """Four times softer its tip hangs down by two thirds of its length: the rounds alone would run away there."""
+    shown = checked(beam(), JELLY.replace(youngs_modulus_pa=5e3), 1, (*NO_MOTION, "plane_normal", "plane_offset_m"))
+    assert abs(shown["youngs_modulus_pa[0]"]) > 0
+
+
+def test_a_body_that_nothing_holds_has_no_such_start() -> None:
+    """A plane without friction lets it slide and turn: where it lies is not a matter of forces."""
+    body = build_body(sample(Box((0.04, 0.02, 0.03)), 0.01, align="origin"))
+    model = build_model(body, theta_scheme(0.005), contact=ContactLaw(2e6, 800.0), solver=SHARP, rests=True)
+    with pytest.raises(ValueError, match="needs a part of the body that is held"):
+        Simulation(model, JELLY).initial_state()
+
+
+def test_only_e_over_density_is_seen_of_a_body_at_rest() -> None:
+    """Twice as stiff and twice as dense sags alike: K and the load grow together."""
+    model = beam()
+    one = Simulation(model, JELLY).initial_state().u
+    other = Simulation(model, replace(JELLY, youngs_modulus_pa=np.array([4e4]), density_kg_m3=2000.0)).initial_state().u
+    np.testing.assert_allclose(one, other, atol=1e-9 * float(np.abs(one).max()))
