@@ -53,7 +53,13 @@ setup(
     packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), *CONFIG],
     package_dir=CONFIG,
     package_data={
-        PACKAGE: ["backends/cuda/*.cu", "backends/cuda/*.cuh", "report/page.css", "report/page.js"],
+        PACKAGE: [
+            "backends/cuda/*.cu",
+            "backends/cuda/*.cuh",
+            "report/page.css",
+            "report/page.js",
+            "studies/beam_data/*",
+        ],
         **{package: ["*.yaml", "*.xml", "rviz/*.rviz", "foxglove/*.json"] for package in CONFIG},
     },
     data_files=share_files(),

@@ -59,6 +59,7 @@ COMMANDS = (
     Command("soft_estimator.commands.replay"),
     Command("soft_estimator.commands.export"),
     Command("soft_estimator.commands.bench"),
+    Command("soft_estimator.commands.studies"),
     Command("soft_estimator.commands.run"),
     Command("soft_estimator.commands.demo"),
     Command("soft_estimator.commands.scenes"),
