@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from element_cost import iterations
+from element_cost import iterations, package_steps
 from element_figures import Settings, beam, membrane, patch, sphere
 
 TODAY = Settings("full", consistent=0.0)
@@ -114,7 +114,7 @@ def main() -> int:
         results["settings"] = vary()
     if "cost" in parts:
         print("iterations of conjugate gradients for a step's system, relative residual 1e-6")
-        results["cost"] = iterations(TODAY, CHOSEN)
+        results["cost"] = iterations(TODAY, CHOSEN) + package_steps(PACKAGE) + package_steps(PACKAGE, cells=18)
     if "freedoms" in parts:
         results["freedoms"] = freedoms(args.plot)
     if args.json:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from soft_estimator.backends.loops import CellLoops, ContactLoops, MatrixLoops, PointLoops
 from soft_estimator.backends.neo_hookean_loops import NeoHookeanLoops
+from soft_estimator.backends.pressure_loops import PressureLoops
 from soft_estimator.backends.whole_steps import (
     Array,
     Guard,
@@ -30,7 +31,7 @@ from soft_estimator.backends.whole_steps import (
 __all__ = ["Array", "Backend", "Guard", "Observer", "State", "Stepper", "TangentStepper", "View"]
 
 
-class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops, Protocol):
+class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops, PressureLoops, Protocol):
     """Everything that a simulation asks of what computes it."""
 
     @property

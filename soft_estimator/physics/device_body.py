@@ -9,6 +9,7 @@ import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.body import Body
+from soft_estimator.physics.pressure import Lattice
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,11 @@ class DeviceBody:
         self.point_nodes, self.point_weight = up(points.nodes), up(points.weight)
         self.point_start, self.point_area = up(points.point_start), up(points.area_m2)
         self.zero = self.xp.zeros((body.node_count, 3), dtype)
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """Where the cells' pressures lie in the preconditioner for nearly incompressible bodies."""
+        return Lattice.of(self)
 
     @cached_property
     def rest_points(self) -> Array:

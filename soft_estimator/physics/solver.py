@@ -9,7 +9,9 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
 from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.backends.loops import CONVERGED, STALLED
 from soft_estimator.config import SolverConfig
+from soft_estimator.physics.pressure import PressurePreconditioner, conjugate_gradient
 
 _NAMES = {0: "converged", 1: "reached the iteration limit", 2: "broke down", 3: "stalled"}
 # A stalled single-precision solve is as good as its precision allows below this residual.
@@ -48,13 +50,17 @@ class SolveReport:
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """Block-sparse symmetric matrix with its block-Jacobi preconditioner, on the backend's device."""
+    """Block-sparse symmetric matrix with its block-Jacobi preconditioner, on the backend's device.
+
+    pressure: a better preconditioner for nearly incompressible bodies.
+    """
 
     row_start: Array
     column: Array
     blocks: Array
     inverse: Array
     free: Array
+    pressure: PressurePreconditioner | None = None
 
     def to_scipy(self, backend: Backend) -> sp.bsr_matrix:
         """The matrix as scipy.sparse, in double precision."""
@@ -66,22 +72,26 @@ class LinearSystem:
 def solve(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings) -> SolveReport:
     """Solve A x = b on the free nodes from the guess in x, which is overwritten; never returns a bad x silently."""
     start = x.copy()
-    iterations, residual, status = backend.conjugate_gradient(
-        system.row_start,
-        system.column,
-        system.blocks,
-        system.inverse,
-        b,
-        x,
-        system.free,
-        settings.relative_tolerance,
-        settings.max_iterations,
-    )
+    iterations, residual, status = _iterate(backend, system, b, x, settings)
     if status == 0 or (status == 3 and residual < STALL_ACCEPTED):
         return SolveReport(int(iterations), float(residual))
     solution, residual = _solve_directly(backend, system, b, start, _NAMES[int(status)])
     x[...] = backend.to_device(solution, x.dtype)
     return SolveReport(int(iterations), residual, rescued=True)
+
+
+def _iterate(
+    backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings
+) -> tuple[int, float, int]:
+    """Conjugate gradients; where the pressures' preconditioner does not lead to the end, block-Jacobi starts anew."""
+    pattern, ending = (system.row_start, system.column), (settings.relative_tolerance, settings.max_iterations)
+    if system.pressure is not None:
+        start = x.copy()
+        found = conjugate_gradient(backend, *pattern, system.blocks, system.pressure, b, x, system.free, *ending)
+        if found[2] in (CONVERGED, STALLED):
+            return found
+        x[...] = start
+    return backend.conjugate_gradient(*pattern, system.blocks, system.inverse, b, x, system.free, *ending)
 
 
 def _solve_directly(

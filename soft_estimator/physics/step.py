@@ -23,6 +23,7 @@ from soft_estimator.physics.integrator import ACCELERATION, FORCE_BALANCE, fallb
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.newton import minimise_step
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.pressure import PressurePreconditioner
 from soft_estimator.physics.solver import LinearSystem, SolveReport, SolverSettings, solve, solve_many
 from soft_estimator.physics.start import initial_displacement, initial_velocity
 from soft_estimator.physics.state import State
@@ -216,7 +217,9 @@ class Simulation:
         d, blocks = self.device, assembly.finished()
         inverse = d.xp.empty((d.nodes, 9), d.dtype)
         d.backend.invert_diagonal(blocks, d.slot, d.free, inverse)
-        return LinearSystem(d.row_start, d.column, blocks, inverse, d.free)
+        rows = assembly.dilatation
+        pressure = None if rows is None else PressurePreconditioner(d, blocks, rows)
+        return LinearSystem(d.row_start, d.column, blocks, inverse, d.free, pressure)
 
     def step(self, state: State) -> tuple[State, StepReport]:
         """Advance by one time step."""

@@ -95,10 +95,11 @@ def test_every_derivative(body: Body, scheme: str, support: str, contact: str, s
     check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), steps, zero=zero)
 
 
-@pytest.mark.parametrize("poissons_ratio", [0.45, 0.49])
-@pytest.mark.parametrize("support", ["free", "nitsche"])
+@pytest.mark.parametrize(
+    "support, poissons_ratio", [("free", 0.45), ("free", 0.499), ("nitsche", 0.45), ("nitsche", 0.49)]
+)
 def test_every_derivative_of_a_nearly_incompressible_body(body: Body, poissons_ratio: float, support: str) -> None:
-    """λ/μ = 2ν/(1-2ν) is 9 and 49 here, and ∂λ/∂ν = E (1 + 2ν²)/((1+ν)(1-2ν))² up to 1700 E: the same tolerances.
+    """λ/μ = 2ν/(1-2ν) is 9, 49 and 499 here, ∂λ/∂ν = E (1 + 2ν²)/((1+ν)(1-2ν))² up to 1.7e5 E: the same tolerances.
 
     Three steps: after two, ν and damping have moved a held body by too little for differences to judge.
     """

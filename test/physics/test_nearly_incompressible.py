@@ -1,4 +1,4 @@
-"""Poisson's ratios of rubber, 0.45 to 0.49: stresses by closed form, and steps that are solved and keep their energy.
+"""Poisson's ratios of rubber, 0.45 to 0.499: stresses by closed form, and steps that are solved and keep their energy.
 
 The derivatives there are checked in test_gradients.
 """
@@ -20,7 +20,7 @@ from soft_estimator.physics.terms.corotated import Corotated
 
 YOUNG, STRETCH = 4000.0, 0.01
 SIZE_M = np.array([0.08, 0.04, 0.04])
-RATIOS = (0.45, 0.49)
+RATIOS = (0.45, 0.49, 0.499)
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +44,20 @@ def force_of(body: Body, poissons_ratio: float, strain: np.ndarray) -> np.ndarra
 def test_a_stretched_bar_pulls_with_youngs_modulus_and_not_sideways(bar: Body, nu: float) -> None:
     """ε = diag(s, -νs, -νs) is uniaxial stress: E s A at each end, nothing sideways.
 
-    There λ tr ε + 2μ ε_yy = 0 is a difference of terms λ/E = ν/((1+ν)(1-2ν)), up to 16, times as large: rounding of
-    1e-12 of the pull.
+    There λ tr ε + 2μ ε_yy = 0 is a difference of terms λ/E = ν/((1+ν)(1-2ν)), up to 166, times as large: rounding of
+    1e-11 of the pull.
     """
     force = force_of(bar, nu, STRETCH * np.diag([1.0, -nu, -nu]))
     pull = YOUNG * STRETCH * SIZE_M[1] * SIZE_M[2]
     right = bar.node_position_m[:, 0] > 0
     assert force[right, 0].sum() == pytest.approx(pull, rel=1e-10)
     assert force[~right, 0].sum() == pytest.approx(-pull, rel=1e-10)
-    assert np.abs(force[:, 1:]).max() < 1e-12 * pull
+    assert np.abs(force[:, 1:]).max() < 1e-11 * pull
 
 
 @pytest.mark.parametrize("nu", RATIOS)
 def test_a_squeezed_bar_answers_with_its_bulk_modulus(bar: Body, nu: float) -> None:
-    """ε = -s I: pressure 3 K s = E s/(1-2ν) on every face, fifty times E s at ν = 0.49."""
+    """ε = -s I: pressure 3 K s = E s/(1-2ν) on every face, fifty times E s at ν = 0.49, five hundred at 0.499."""
     force = force_of(bar, nu, -STRETCH * np.eye(3))
     area = np.prod(SIZE_M) / SIZE_M
     for axis in range(3):

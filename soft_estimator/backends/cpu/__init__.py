@@ -23,6 +23,7 @@ from soft_estimator.backends.cpu import (
     linear_many,
     neo_hookean,
     points,
+    pressure,
     relaxation,
     rotation,
 )
@@ -75,6 +76,8 @@ class CpuBackend:
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)
     multiply_scalars = staticmethod(linear.multiply_scalars)
+    pressure_matrix = staticmethod(pressure.pressure_matrix)
+    precondition_pressure = staticmethod(pressure.precondition_pressure)
     find_cells = staticmethod(points.find_cells)
     surface_distances = staticmethod(points.surface_distances)
 

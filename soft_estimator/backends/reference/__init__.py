@@ -11,7 +11,7 @@ import platform
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.reference import cells, contact, matrix, neo_hookean, points, relaxation
+from soft_estimator.backends.reference import cells, contact, matrix, neo_hookean, points, pressure, relaxation
 from soft_estimator.backends.reference.guard import ReferenceGuard
 from soft_estimator.backends.reference.observer import ReferenceObserver
 from soft_estimator.backends.reference.stepper import ReferenceStepper
@@ -57,6 +57,8 @@ class ReferenceBackend:
     multiply_scalars = staticmethod(matrix.multiply_scalars)
     conjugate_gradient = staticmethod(matrix.conjugate_gradient)
     conjugate_gradient_many = staticmethod(matrix.conjugate_gradient_many)
+    pressure_matrix = staticmethod(pressure.pressure_matrix)
+    precondition_pressure = staticmethod(pressure.precondition_pressure)
     find_cells = staticmethod(points.find_cells)
     surface_distances = staticmethod(points.surface_distances)
 

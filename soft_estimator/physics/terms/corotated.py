@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from soft_estimator.backends.interface import Array
+from soft_estimator.backends.layout import CELL, place
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.pressure import WORTH_FROM
 from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.damping import matrix_scale, pulled_by, pulled_by_pull, pulled_by_push
 from soft_estimator.physics.terms.interface import Assembly, Columns, Directions, Pulled, Stage, Term
@@ -42,7 +44,18 @@ class Corotated(Term[None]):
         return d.cell_nodes, d.gradient_index, d.table, m.young, m.lam, m.mu, d.spacing_m
 
     def add_blocks(self, stage: Stage, at: None, assembly: Assembly) -> None:
-        self.assemble(stage.rotations, matrix_scale(stage, self.values), assembly)
+        scale = matrix_scale(stage, self.values)
+        self.assemble(stage.rotations, scale, assembly)
+        if self.material.lam >= WORTH_FROM * self.material.mu:
+            assembly.dilatation = self._dilatation(stage.rotations, scale)
+
+    def _dilatation(self, rotations: Array, scale: float) -> Array:
+        """√(scale E (λ + ⅔ μ)/V) R b of the cells, (C, 24)."""
+        d, m = self.device, self.material
+        mean = d.table[:, place(CELL, "dilatation")].reshape(-1, 8, 3)[d.gradient_index]
+        weight = (scale * m.young * (m.lam + 2 / 3 * m.mu)) ** 0.5
+        turned = mean @ rotations.reshape(-1, 3, 3).transpose(0, 2, 1)
+        return d.xp.ascontiguousarray((weight[:, None, None] * turned).reshape(-1, 24))
 
     def assemble(self, rotations: Array, scale: float, assembly: Assembly) -> None:
         """Add scale · K at given rotations (C, 9)."""

@@ -88,12 +88,15 @@ class Assembly:
     Attributes:
         diagonal: [N/m], (N,), times the unit matrix on the nodes. inertia: [N/m], (B,), one number for each block of
             the pattern, times the unit matrix; None for nothing. blocks: (B, 9), None before the first loop wrote them.
+        dilatation: rows B (C, 24) of the part BᵀB of the blocks that makes a body nearly incompressible, for the
+            preconditioner (`pressure`); None where it is not worth it.
     """
 
     def __init__(self, device: DeviceBody) -> None:
         self.device = device
         self.diagonal = device.xp.zeros(device.nodes, device.dtype)
         self.inertia: Array | None = None
+        self.dilatation: Array | None = None
         self.blocks: Array | None = None
 
     def add_inertia(self, values: Array) -> None:
@@ -114,6 +117,7 @@ class Assembly:
         out.diagonal += self.diagonal
         out.inertia = None if self.inertia is None else self.inertia.copy()
         out.blocks = None if self.blocks is None else self.blocks.copy()
+        out.dilatation = self.dilatation
         return out
 
     def times(self, x: Array) -> Array:

@@ -62,6 +62,9 @@ class Nitsche(Term[np.ndarray]):
 
     def add_blocks(self, stage: Stage, at: np.ndarray, assembly: Assembly) -> None:
         self.assemble(stage.rotations, matrix_scale(stage, self.values), assembly)
+        if assembly.dilatation is not None:
+            # Here pressure also pulls at the held surface: what is left without BᵀB would not be positive.
+            assembly.dilatation[self.device.backend.to_device(self.cells.cell)] = 0.0
 
     def assemble(self, rotations: Array, scale: float, assembly: Assembly) -> None:
         """Add scale · K at given rotations (C, 9)."""
