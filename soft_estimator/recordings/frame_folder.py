@@ -1,11 +1,12 @@
 """A folder of recorded frames: point files or depth images.
 
 A folder holds `stamps.csv` (columns: file name, seconds) beside .npy, .ply or .pcd point files, or beside depth images
-as .npy (uint16 millimetres or float metres, 2-D) with a `camera.json`. Optional: `poses.csv` (file name, x, y, z [m],
-qx, qy, qz, qw: camera to fixed frame), and `masks/<file stem>.npy` or `.png`, true where the object may be.
+as .npy (uint16 millimetres or float metres, 2-D) or 16-bit .png with a `camera.json`. Optional: `poses.csv` (file name,
+x, y, z [m], qx, qy, qz, qw: camera to fixed frame), and `masks/<file stem>.npy` or `.png`, true where the object may
+be.
 
 camera.json: width, height, fx, fy, cx, cy [px]; optional distortion_model and d, transform (4x4, camera to fixed
-frame).
+frame), depth_unit_m (metres that a unit of an integer image stands for; 0.001 if left out).
 """
 
 from __future__ import annotations
@@ -123,12 +124,12 @@ class FrameFolder:
         pose, camera_file = self._pose_of(file.name), self.folder / CAMERA
         lens, transform = read_camera(camera_file) if camera_file.is_file() else (None, None)
         pose = transform if pose is None else pose
-        if file.suffix.lower() == ".npy":
-            array = read_npy(file, MOST_FILE_BYTES)
+        if file.suffix.lower() in (".npy", ".png"):
+            array = read_npy(file, MOST_FILE_BYTES) if file.suffix.lower() == ".npy" else _read_depth_png(file)
             if _is_depth(array, lens):
                 if lens is None:
                     raise ValueError(f"{file} is a depth image of shape {array.shape} and needs {CAMERA} beside it")
-                return cloud_from_depth(array, lens, pose), None
+                return cloud_from_depth(_in_metres(array, camera_file), lens, pose), None
             content = points_from_array(array, file)
         else:
             content = read_any_point_file(file)
@@ -139,6 +140,38 @@ class FrameFolder:
         if more is not None and more.shape[1] >= 4:  # a share and a direction, which turns with the sensor
             more = np.column_stack([more[:, :1], more[:, 1:4] @ pose[:3, :3].T, more[:, 4:]])
         return cloud, replace(content, points_m=cloud.points_m, more=more)
+
+
+def _read_depth_png(file: Path) -> np.ndarray:
+    """A 16-bit depth image (h, w), uint16."""
+    from PIL import Image
+
+    try:
+        with Image.open(file, formats=("PNG",)) as image:
+            check_size(image.width * image.height)  # its pixels are not unpacked yet
+            mode, pixels = image.mode, np.asarray(image)
+    except Exception as error:  # a parser may raise anything on a damaged file
+        raise ValueError(f"depth image {file} cannot be read ({one_line(error)}); write it again as PNG") from error
+    if not mode.startswith("I") or pixels.ndim != 2:
+        raise ValueError(f"{file} is a picture of mode {mode}, not a depth image; write 16 bits a pixel, one channel")
+    return np.clip(pixels, 0, 65535).astype(np.uint16)
+
+
+def _in_metres(array: np.ndarray, camera_file: Path) -> np.ndarray:
+    """An integer image in another unit than millimetres, in metres; any other as it is."""
+    unit = depth_unit_m(camera_file)
+    return array if array.dtype.kind == "f" or unit == 0.001 else array.astype(np.float32) * np.float32(unit)
+
+
+def depth_unit_m(camera_file: Path) -> float:
+    """Metres that a unit of an integer depth image stands for."""
+    if not camera_file.is_file():
+        return 0.001
+    with camera_file.open("rb") as stream:
+        unit = json.loads(stream.read(_MOST_CAMERA_BYTES)).get("depth_unit_m", 0.001)
+    if not isinstance(unit, int | float) or not 1e-7 < unit < 1:
+        raise ValueError(f"{camera_file} has depth_unit_m {shown(unit)}; give metres such as 0.001 or 0.0002")
+    return float(unit)
 
 
 def _is_depth(array: np.ndarray, lens: Intrinsics | None) -> bool:

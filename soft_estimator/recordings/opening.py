@@ -34,7 +34,7 @@ def _opened(path: Path, topic: str | None, fixed_frame: str | None) -> Recording
         return BagRecording(path, topic, fixed_frame)
     if path.is_dir():
         return FrameFolder(path)
-    if path.suffix.lower() in POINT_ENDINGS:
+    if path.suffix.lower() in (*POINT_ENDINGS, ".png"):
         return FrameFolder.of_file(path)
     known = ", ".join((*POINT_ENDINGS, *BAG_ENDINGS))
     raise ValueError(f"{path} has the ending {path.suffix!r}; give one of {known}, or a folder with stamps.csv")
