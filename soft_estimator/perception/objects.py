@@ -16,6 +16,8 @@ from soft_estimator.perception.settings import ColourSettings, FinderSettings
 from soft_estimator.perception.thinning import thinned_along_view
 from soft_estimator.perception.track import Track, choose_pieces, specks_beside
 
+_BORDER_PX = 3  # lines of pixels along the image's edges: the outermost ones are often lost
+
 
 class Why(IntEnum):
     """Why a point was kept or removed."""
@@ -108,7 +110,8 @@ class ObjectFinder:
         if self.settings.colour is not None:
             why[(why == 0) & ~mask_from_colour(cloud, self.settings.colour)] = Why.MASKED
         label, pieces = self._pieces(cloud, why, std)
-        choice = choose_pieces(points, label, pieces, self.track, self.settings, time_s)
+        border = None if self.track is not None else _border(cloud, why)
+        choice = choose_pieces(points, label, pieces, self.track, self.settings, time_s, border)
         self.track = choice.track
         mark_pieces(label, choice.small, Why.SPECK, Why.OTHER_PIECE, why)
         why[choice.beyond] = Why.BEYOND_TRACK
@@ -171,6 +174,19 @@ class ObjectFinder:
             f"{(why == code).sum()} {Why(code).name.lower().replace('_', ' ')}" for code in np.unique(why)
         )
         return f"none of the cloud's {size} points can be used ({counts}); check the sensor, its range and the crop box"
+
+
+def _border(cloud: Cloud, why: np.ndarray) -> np.ndarray | None:
+    """Which points lie on the border of the measured part of the image, (n,); None where there is no image."""
+    if not cloud.organised:
+        return None
+    shape = cloud.points_m.shape[:2]
+    measured = (why != Why.NOT_MEASURED).reshape(shape)
+    border = np.zeros(shape, dtype=bool)
+    rows, columns = np.flatnonzero(measured.any(axis=1)), np.flatnonzero(measured.any(axis=0))
+    border[np.concatenate([rows[:_BORDER_PX], rows[-_BORDER_PX:]])] = True
+    border[:, np.concatenate([columns[:_BORDER_PX], columns[-_BORDER_PX:]])] = True
+    return border.ravel()
 
 
 def mask_from_colour(cloud: Cloud, wanted: ColourSettings) -> np.ndarray:

@@ -15,6 +15,12 @@ _PARTLY = 0.6  # with less than this, a reader is told
 _TOO_LARGE = 1.5  # a piece this many times longer than the object is not, or not only, the object
 _TOUCHING = 0.3  # a piece with this share of the object's points where it is expected has merged with it
 _TIGHT_M = 0.005  # how far beyond its box a merged piece is still taken for the object
+_GROWN = 1.35  # an object that reaches this many times farther from its middle than before is not, or not only, it
+_GROWTH = 1.03  # what a frame may add to the reach that is believed: another side faces the camera
+_MOST_GROWTH = 1.5  # of the reach in the first frame, ever
+_REACH_SHARE = 0.98  # share of the points within the reach: strays do not count
+_LEAVES_PX = 3  # points of a piece on the image's border, and this share of its points, that say it leaves the picture
+_LEAVES_SHARE = 0.005
 _MOST_PIECES = 40  # with more, the scene is cluttered beyond telling self-hiding from neighbours
 
 
@@ -27,7 +33,8 @@ class Track:
         velocity_m: motion of the box's middle per second, or per frame without times [m], (3,).
         points: points it had there.
         time_s: when that was [s] (or the frame's number).
-        missed: frames since without it.
+        missed: frames since without it. reach_m: how far its points lie from their middle; first_reach_m: the same in
+            the first frame [m].
     """
 
     low_m: np.ndarray
@@ -36,6 +43,12 @@ class Track:
     points: int
     time_s: float
     missed: int = 0
+    reach_m: float = np.inf
+    first_reach_m: float = np.inf
+
+    def grown(self, reach_m: float) -> float:
+        """The reach that is believed after a frame in which it was this."""
+        return min(max(self.reach_m, min(reach_m, _GROWTH * self.reach_m)), _MOST_GROWTH * self.first_reach_m)
 
     def reach(self, time_s: float, margin_m: float) -> tuple[np.ndarray, np.ndarray]:
         """Box the object is expected in: where it was, where its velocity takes it, all between, and a margin around.
@@ -55,7 +68,8 @@ class Track:
         shift = np.maximum(high_m - self.high_m, 0.0) + np.minimum(low_m - self.low_m, 0.0)
         # what is hidden may be hidden for good (another side faces the camera): forget slowly what it was like
         points = int(0.97 * self.points)
-        return Track(self.low_m + shift, self.high_m + shift, 0.5 * self.velocity_m, points, time_s)
+        moved = {"low_m": self.low_m + shift, "high_m": self.high_m + shift, "velocity_m": 0.5 * self.velocity_m}
+        return replace(self, **moved, points=points, time_s=time_s, missed=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +94,22 @@ def choose_pieces(
     track: Track | None,
     settings: FinderSettings,
     time_s: float | None,
+    border: np.ndarray | None = None,
 ) -> Choice:
-    """Choose among labelled pieces; label (n,) is -1 for points of none."""
+    """Choose among labelled pieces; label (n,) is -1 for points of none.
+
+    border: which points lie on the border of the image, (n,), None where there is no image. What leaves the picture (an
+    arm, a wall) is not the object, unless there is nothing else.
+    """
     member = np.flatnonzero(label >= 0)
     size = np.bincount(label[member], minlength=max(pieces, 1))
     small = size < settings.min_points
     now = time_s if time_s is not None else (track.time_s + track.missed + 1 if track is not None else 0.0)
     if track is not None:
         return _follow(points, label, member, size, small, track, settings, now)
+    if settings.track.seed_m is None:
+        label, member = _whole_ones(label, member, size, small, border)
+        size = np.bincount(label[member], minlength=len(size))
     label, size = _joined(points, label, member, size, small, settings.track.self_gap_m)
     large = np.flatnonzero(size >= settings.min_points)
     if settings.track.seed_m is not None:
@@ -103,6 +125,25 @@ def choose_pieces(
             "track.seed_m, a crop box or a mask",
         )  # fmt: skip
     return _first(points, member[label[member] == order[0]], small, now)
+
+
+def _whole_ones(
+    label: np.ndarray, member: np.ndarray, size: np.ndarray, small: np.ndarray, border: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and members without the pieces that leave the picture; all of them where nothing else is large."""
+    if border is None:
+        return label, member
+    on_border = np.bincount(label[member[border[member]]], minlength=len(size))
+    leaves = on_border >= np.maximum(_LEAVES_PX, _LEAVES_SHARE * size)
+    if not leaves.any() or not (~leaves & ~small).any():
+        return label, member
+    inside = np.where((label >= 0) & leaves[label], -1, label)
+    return inside, member[~leaves[label[member]]]
+
+
+def _reach_of(points: np.ndarray) -> float:
+    """How far points (n, 3) lie from their middle [m], strays left out; nearly the same however the object turns."""
+    return float(np.quantile(np.linalg.norm(points - np.median(points, axis=0), axis=1), _REACH_SHARE))
 
 
 def _joined(
@@ -150,7 +191,10 @@ def _at_seed(
 
 def _first(points: np.ndarray, chosen: np.ndarray, small: np.ndarray, now: float) -> Choice:
     low, high = points[chosen].min(axis=0), points[chosen].max(axis=0)
-    return Choice(chosen, _NONE, small, Track(low, high, np.zeros(3), len(chosen), now))
+    reach = _reach_of(points[chosen])
+    return Choice(
+        chosen, _NONE, small, Track(low, high, np.zeros(3), len(chosen), now, reach_m=reach, first_reach_m=reach)
+    )
 
 
 def _follow(
@@ -178,6 +222,7 @@ def _follow(
         low, high = track.reach(now, _TIGHT_M)
         within = ((points[merged] >= low) & (points[merged] <= high)).all(axis=1)
         chosen, beyond = merged[within], merged[~within]
+    chosen, beyond = _without_growth(points, chosen, beyond, track, now)
     if len(chosen) < settings.min_points:
         missed = track.missed + 1
         if missed > settings.track.patience_frames:
@@ -199,7 +244,23 @@ def _follow(
     velocity = track.velocity_m if passed < 1e-3 else step / passed  # repeated stamps say nothing of speed
     velocity = velocity if track.missed == 0 else np.zeros(3)
     count = max(len(chosen), int(0.97 * track.points))
-    return Choice(chosen, beyond, small, Track(new_low, new_high, velocity, count, now), "", tuple(notes))
+    reach = track.grown(_reach_of(points[chosen]))
+    followed = Track(new_low, new_high, velocity, count, now, 0, reach, track.first_reach_m)
+    return Choice(chosen, beyond, small, followed, "", tuple(notes))
+
+
+def _without_growth(
+    points: np.ndarray, chosen: np.ndarray, beyond: np.ndarray, track: Track, now: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Chosen points and those cut off, where the chosen ones reach much farther than the object ever did: a hand or a
+    neighbour is among them, and what lies beyond the object's reach from where it is expected is cut off."""
+    if len(chosen) < 2 or _reach_of(points[chosen]) <= _GROWN * track.reach_m:
+        return chosen, beyond
+    middle = 0.5 * (track.low_m + track.high_m)
+    if track.missed == 0:
+        middle = middle + track.velocity_m * (now - track.time_s)
+    near = np.linalg.norm(points[chosen] - middle, axis=1) <= _GROWN * track.reach_m
+    return chosen[near], np.concatenate([beyond, chosen[~near]])
 
 
 def specks_beside(points: np.ndarray, label: np.ndarray, choice: Choice, least: int, gap_m: float) -> np.ndarray:

@@ -194,3 +194,33 @@ def test_repeated_stamps_do_not_break_the_track(box_shot: Shot) -> None:
     for _ in range(3):
         assert isinstance(finder.process(box_shot.cloud, time_s=1.0), ObjectPoints)
     assert finder.track is not None and np.abs(finder.track.velocity_m).max() == 0.0
+
+
+def test_a_hand_that_takes_hold_of_the_object_is_cut_off() -> None:
+    """A fist with a forearm of 45 cm comes to rest on the ball from frame 3 on: it joins the ball at once. The
+    object may not reach 1.35 times farther from its middle than before, and its box grows by no more than that and the
+    fist's own part within it."""
+    body, camera, ground = make_body("ball"), camera_at(0.0, 0.7, 0.7, (0, 0, 0.06)), table()
+    finder, sizes, cut = ObjectFinder(), [], 0
+    for k in range(12):
+        meshes = [body.mesh, ground]
+        if k >= 3:
+            meshes.append(hand(np.array([0.0, 0.055, 0.09])))
+        found = finder.process(shoot(camera, meshes, k).cloud, time_s=k / 30)
+        assert isinstance(found, ObjectPoints)
+        sizes.append(float(np.linalg.norm(np.ptp(found.points_m, axis=0))))
+        cut += any("touches the object" in note for note in found.notes)
+    assert max(sizes) < 1.6 * sizes[0] and cut >= 8
+    after = finder.process(shoot(camera, [body.mesh, ground], 99).cloud, time_s=12 / 30)
+    assert isinstance(after, ObjectPoints)
+    assert np.linalg.norm(np.ptp(after.points_m, axis=0)) == pytest.approx(sizes[0], rel=0.1)
+
+
+def test_what_leaves_the_picture_is_not_the_object() -> None:
+    """A forearm that comes in from the edge has more points than the ball beside it: the ball is the object. Alone in
+    the picture, the arm is all there is."""
+    body, camera, ground = make_body("ball"), camera_at(0.0, 0.7, 0.7, (0, 0, 0.06)), table()
+    arm = hand(np.array([0.0, 0.16, 0.10]))
+    found = ObjectFinder().process(shoot(camera, [body.mesh, arm, ground], 1).cloud)
+    assert isinstance(found, ObjectPoints) and np.abs(body.distance_m(found.points_m)).max() < 0.02
+    assert isinstance(ObjectFinder().process(shoot(camera, [arm, ground], 1).cloud), ObjectPoints)
