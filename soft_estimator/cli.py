@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, describe_error, stderr_line
+from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, Parser, describe_error, stderr_line
 
 EXIT_FAILED, EXIT_MISTAKE = 1, 2
 
@@ -79,7 +79,7 @@ def build_parser(left_out: list[str] | None = None) -> argparse.ArgumentParser:
     A command whose module cannot be imported, because a library is missing or broken, is left out and its reason added
     to `left_out`: the others, and doctor above all, still work.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="soft-estimator",
         description="Simulate soft bodies, and estimate their stiffness, damping and contact plane from depth cameras.",
         epilog=EPILOG,

@@ -156,3 +156,20 @@ def test_a_missing_shtab_is_said_in_one_line(
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 2
     assert "pip install shtab" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["mesure", "x", "--mass", "3 g"], "did you mean 'measure'?"),
+        (["replay", "x", "--otu", "y"], "did you mean '--out'?"),
+        (["scan", "x", "--out", "y", "--prior", "mirrror"], "did you mean 'mirror'?"),
+        (["scan", "x", "--out", "y", "--prior", "qqqqqq"], "invalid choice"),
+    ],
+)
+def test_a_wrong_word_names_the_nearest_right_one(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert meant in said and ("did you mean" in said) == ("did you mean" in meant)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import sys
 import threading
+from collections.abc import Sequence
 from time import monotonic
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from soft_estimator.schema.section import printable
 
@@ -22,6 +25,40 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30, width=min(110, int(os.environ.get("COLUMNS", "110"))))
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose one line about a wrong word names the nearest right one."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the usage, the mistake and what was probably meant."""
+        super().error(message + self._meant(message))
+
+    def _meant(self, message: str) -> str:
+        wrong = re.search(r"invalid choice: '([^']*)'", message)
+        if wrong is not None:
+            named = message.partition(":")[0].removeprefix("argument ")
+            choices = [str(c) for action in self._actions if action.choices for c in action.choices]
+            return _suggestion(wrong[1], choices) if named else ""
+        if message.startswith("unrecognized arguments:"):
+            # The parser of the command was left by then: its options are looked for, too.
+            words = [word.partition("=")[0] for word in message.split(":", 1)[1].split() if word.startswith("--")]
+            return "".join(_suggestion(word, self._options()) for word in words[:1])
+        return ""
+
+    def _options(self) -> list[str]:
+        out = []
+        for action in self._actions:
+            out += action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    out += [o for a in parser._actions for o in a.option_strings]
+        return out
+
+
+def _suggestion(wrong: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(wrong, list(dict.fromkeys(known)), n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def wants_colour(stream: TextIO) -> bool:

@@ -242,6 +242,8 @@ def _why_none(metrics: dict[str, Any]) -> list[str]:
 
 def _report(metrics: dict[str, Any], outcome: ReplayOutcome, out: Path) -> str:
     """A few lines for people."""
+    from soft_estimator.pictures.wording import choose_unit, rounded, stated
+
     frames, frame = metrics["frames"], metrics["timing"]["frame"]
     lines = [
         f"{bold(metrics['bag'], sys.stdout)}  {metrics['topic']}",
@@ -255,9 +257,12 @@ def _report(metrics: dict[str, Any], outcome: ReplayOutcome, out: Path) -> str:
         if row["truth"] is not None:
             after = row["converged_after_s"]
             held = "not converged" if after is None else f"within 5 % after {after:.3g} s"
-            known = f"   truth {row['truth']:.5g}, {held}, {100 * row['coverage_95']:.0f} % of intervals hold it"
+            factor, unit = choose_unit(row["unit"], [row["truth"]])
+            true = f"{rounded(row['truth'] / factor)} {unit}".rstrip()
+            known = f"   truth {true}, {held}, {100 * row['coverage_95']:.0f} % of intervals hold it"
         unseen = "" if row["observable"] else "   not observable"
-        lines.append(f"  {row['name']}  {row['value']:.5g} ± {row['std']:.2g} {row['unit']}{known}{unseen}")
+        shown = stated(row["value"], row["std"], row["low_95"], row["high_95"], row["unit"])
+        lines.append(f"  {row['name']}  {shown}{known}{unseen}")
     if metrics["surface"]:
         surface = metrics["surface"]
         lines.append(f"  surface   {surface['rms_voxels']:.3g} voxels off (rms), {surface['max_voxels']:.3g} at most")

@@ -62,10 +62,13 @@ def as_interval(value: float, low: float, high: float) -> bool:
 
 
 def stated(value: float, std: float, low: float, high: float, unit: str) -> str:
-    """A value as it is known: "2013 ± 14 Pa", or "0.49 (0.43 to 0.499)" where the interval is not symmetric."""
+    """A value as it is known, in a unit without many zeros: "12.35 ± 0.14 kPa", or "0.49 (0.43 to 0.499)" where the
+    interval is not symmetric."""
+    factor, unit = choose_unit(unit, [value])
     if not as_interval(value, low, high):
-        return f"{value:.5g} ± {std:.2g} {unit}".rstrip()
-    return f"{value:.3g} ({low:.3g} to {high:.3g}) {unit}".rstrip()
+        shown, deviation = with_deviation(value / factor, std / factor)
+        return f"{shown} ± {deviation} {unit}".rstrip()
+    return f"{value / factor:.3g} ({low / factor:.3g} to {high / factor:.3g}) {unit}".rstrip()
 
 
 def rounded(value: float, digits: int = 4) -> str:
