@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         return ""
 
     def _options(self) -> list[str]:
-        out = []
+        out: list[str] = []
         for action in self._actions:
             out += action.option_strings
             if isinstance(action, argparse._SubParsersAction):
