@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 import numpy as np
@@ -27,7 +27,7 @@ class Choice:
             camera in the fixed frame, in place of the recording's own; None for that.
     """
 
-    frames: slice = slice(None)
+    frames: slice = field(default_factory=lambda: slice(None))
     sensor_pose: tuple[float, ...] | None = None
 
     @property
