@@ -41,7 +41,8 @@ _NOISE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # of Φ, rel
 class Trial:
     """An increment Δu (N, 3), the terms there, the imbalance g [N], (N, 3), and Φ [J].
 
-    size: of g on the free nodes [N]. scale_j: sum of the sizes of Φ's parts, which its rounding goes with.
+    size: of g on the free nodes [N]. forces: sum of the sizes of its parts, which may cancel [N]. scale_j: sum of the
+    sizes of Φ's parts, which its rounding goes with.
     """
 
     increment: Array
@@ -49,6 +50,7 @@ class Trial:
     at: tuple[Any, ...]
     imbalance: Array
     size: float
+    forces: float
     potential_j: float
     scale_j: float
 
@@ -96,13 +98,15 @@ class StepPotential:
         prepared = s.prepare(stage)
         pulled = self.linear.times(increment)
         parts = [0.5 * _dot(increment, pulled), -_dot(self.force, increment)]
-        imbalance = self.force - pulled
+        imbalance, forces = self.force - pulled, _norm(self.force) + _norm(pulled)
         for term, at in zip(s.terms, prepared):
             if term.curved:
-                term.add_residual(stage, at, imbalance)
+                share = s.xp.zeros_like(imbalance)
+                term.add_residual(stage, at, share)
+                imbalance, forces = imbalance + share, forces + _norm(share)
                 parts.append(term.potential_j(stage, at))
         size = _norm(imbalance * d.free[:, None])
-        return Trial(increment, stage, prepared, imbalance, size, sum(parts), sum(map(abs, parts)))
+        return Trial(increment, stage, prepared, imbalance, size, forces, sum(parts), sum(map(abs, parts)))
 
     def system(self, trial: Trial, definite: bool) -> LinearSystem:
         """The second derivative of Φ."""
@@ -138,14 +142,14 @@ class Rounds:
         self.iterations = self.rounds = self.assemblies = 0
         self.rescued = self.definite = self.stuck = False
         self._assemble(definite=False)
-        self.reference = self._forces()
+        self.reference = max(trial.forces, 1e-300)
+        self.rounding = self._rounding()
 
-    def _forces(self) -> float:
-        """Size of the step's forces, r on the free nodes, as a linear step measures its residual by."""
-        d, system, x = self.simulation.device, self.system, self.trial.increment
-        product = self.simulation.xp.empty_like(x)
-        self.backend.multiply(d.row_start, d.column, system.blocks, x * d.free[:, None], product)
-        return max(_norm((self.trial.imbalance + product) * d.free[:, None]), 1e-300)
+    def _rounding(self) -> float:
+        """Imbalance [N] that the rounding of displacements makes: a body at rest far from the origin has no other."""
+        d, u = self.simulation.device, self.potential.state.u
+        stiff = self.system.blocks[d.slot[:, 13]][:, ::4]
+        return float(np.finfo(u.dtype).eps) * _norm(stiff * (abs(u) + d.spacing_m))
 
     def _assemble(self, definite: bool) -> None:
         clock = perf_counter()
@@ -154,13 +158,12 @@ class Rounds:
         self.seconds["assembly"] += perf_counter() - clock
 
     def run(self) -> Minimum:
-        limit = self.settings.relative_tolerance * self.reference
+        limit = max(self.settings.relative_tolerance * self.reference, self.rounding)
         while self.trial.size > limit and self.rounds < self.settings.rounds:
             if not self.advance(limit):
                 break
         # Where Φ falls along no direction any more, rounding is all that is left.
-        dtype = np.dtype(self.simulation.model.dtype)
-        done = self.trial.size <= limit or (self.stuck and self.trial.size <= ROUNDING[dtype] * self.reference)
+        done = self.trial.size <= limit or (self.stuck and self._at_rounding(self.trial.size))
         relative = self.trial.size / self.reference
         return Minimum(
             self.trial, self.system, self.iterations, self.rounds, self.assemblies, relative, self.rescued, done,
@@ -175,11 +178,14 @@ class Rounds:
                 self._assemble(definite=False)
             return True
         # A matrix too old or too indefinite to point downhill is made anew, then definite.
-        dtype = np.dtype(self.simulation.model.dtype)
-        self.stuck = (self.fresh and self.definite) or before <= ROUNDING[dtype] * self.reference
+        self.stuck = (self.fresh and self.definite) or self._at_rounding(before)
         if not self.stuck:
             self._assemble(definite=self.fresh)
         return not self.stuck
+
+    def _at_rounding(self, size: float) -> bool:
+        """Whether rounding may be all there is to an imbalance [N]."""
+        return size <= max(ROUNDING[np.dtype(self.simulation.model.dtype)] * self.reference, 10 * self.rounding)
 
     def _round(self, limit: float) -> bool:
         """One solve and one line search; whether it went anywhere."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gradient_suite import check_simulation
+from gradient_suite import RollOut, check_simulation, complaints, table
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.geometry.rigid import RigidPath
@@ -180,6 +180,41 @@ def test_rest_under_its_own_weight() -> None:
     assert report.relative_imbalance < 1e-6 and state.u[:, 1].min() < -0.02
     after, _ = simulation.step(state)
     assert np.abs(after.u - state.u).max() < 1e-4 * 9.81 * 0.01**2
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-13])
+def test_a_body_that_does_not_move_needs_no_rounds(tolerance: float) -> None:
+    """Without load, ten metres from the origin, forces are rounding alone (1e-16 · 10 m · E h = 1e-12 N): steps take
+    them for balance, and no node moves by more than they could push it, 1e-12 N Δt²/(4 ρ h³) = 1e-14 m."""
+    body = build_body(sample(Sphere(0.05), 0.025))
+    still = Parameters(
+        2e4, 0.45, 1000.0, gravity_m_s2=np.zeros(3), translation_m=np.array([10.0, -7.0, 3.0]), rotation_rad=np.ones(3)
+    )
+    solver = SolverSettings(tolerance, 2000)
+    simulation = Simulation(build_model(body, theta_scheme(0.01), solver=solver, material="neo_hookean"), still)
+    first = state = simulation.initial_state()
+    for _ in range(5):
+        state, report = simulation.step(state)
+        assert report.converged and not report.fell_back and report.rounds <= 2
+    assert np.abs(state.u - first.u).max() < 1e-12
+
+
+@pytest.mark.slow
+def test_a_start_at_rest_has_its_derivatives() -> None:
+    """u₀ from K(u₀) of the balance, then two steps: adjoint, tangent and differences of a beam that hangs by half its
+    length. What damps has no effect on what stands still, beyond rounding."""
+    body = build_body(sample(Box((0.08, 0.02, 0.02)), 0.01, align="origin"))
+    held = [FixedRegion(Box((0.021, 0.03, 0.03), (-0.04, 0, 0)))]
+    solver = SolverSettings(1e-13, 5000)
+    model = build_model(body, theta_scheme(0.005), fixed=held, solver=solver, rests=True, material="neo_hookean")
+    parameters = Parameters(2e4, 0.45, 1000.0)
+    sag = -Simulation(model, parameters).initial_state().u[:, 1].min()
+    assert sag > 0.03
+    no_effect = ("plane_normal", "plane_offset_m", "velocity_m_s", "angular_velocity_rad_s")
+    judged = ("youngs_modulus_pa", "poissons_ratio", "density_kg_m3", "gravity_m_s2", "rotation_rad")
+    rows = table(RollOut(lambda p: Simulation(model, p), 2), model.complete(parameters), zero=no_effect, judge=judged)
+    moving = [row for row in rows if "damping" not in row.label]
+    assert not complaints(moving, no_effect), "\n".join(complaints(moving, no_effect))
 
 
 def test_refusals() -> None:
