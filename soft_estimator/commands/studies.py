@@ -27,7 +27,7 @@ EPILOG = """exit code:
 
 examples:
   soft-estimator studies beam
-  soft-estimator studies beam --out out/beam --spacing 0.005     # finer, and a picture
+  soft-estimator studies beam --out out/beam --cells 6     # finer, and a picture
   soft-estimator studies beam --json > beam.json"""
 
 
@@ -42,20 +42,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("study", choices=("beam",), help="which one")
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder for a picture and the numbers; made if needed")
-    parser.add_argument("--spacing", metavar="M", type=_length, default=0.01, help="edge of a cell (default: 0.01 m)")
+    parser.add_argument(
+        "--cells", type=int, choices=(3, 6, 12), default=3, help="cells through the beam's thickness (default: 3)"
+    )
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON on stdout, and nothing else")
     return parser
-
-
-def _length(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.002 <= number <= 0.015:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a length of 0.002-0.015 m; the beam is 0.03 m thick")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         raise ValueError(f"--out {args.out} is a file; give a folder")
-    study = study_beam(choose_backend(args.backend), spacing_m=args.spacing, say=stderr_line)
+    study = study_beam(choose_backend(args.backend), cells=args.cells, say=stderr_line)
     numbers = numbers_of(study)
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)

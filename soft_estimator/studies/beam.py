@@ -164,7 +164,11 @@ def rigid_fit(points_m: np.ndarray, onto_m: np.ndarray) -> tuple[np.ndarray, np.
     return q, shift, float(np.sqrt((off**2).sum(axis=1).mean()))
 
 
-def beam_body(spacing_m: float) -> Body:
+def beam_body(cells: int) -> Body:
+    """On a grid whose cells fit into the beam, whole: three through its thickness, or a multiple of that."""
+    if cells % 3:
+        raise ValueError(f"cells = {cells} through the thickness do not fit the beam's length; use a multiple of 3")
+    spacing_m = HEIGHT_M / cells
     size = (HEIGHT_M, WIDTH_M, LENGTH_M)
     return build_body(sample(Box(size, (0.5 * HEIGHT_M, 0.5 * WIDTH_M, 0.5 * LENGTH_M)), spacing_m, align="origin"))
 
@@ -196,7 +200,7 @@ def first_guess(model: Model, frequency_hz: float) -> Parameters:
 def study_beam(
     backend: Backend,
     *,
-    spacing_m: float = 0.01,
+    cells: int = 3,
     step_s: float = 0.005,
     seconds: float = 1.8,
     folder: Path = DATA,
@@ -205,9 +209,10 @@ def study_beam(
     """Fit the beam's material to its release under its own weight, and predict that with 52 g.
 
     Args:
-        spacing_m: edge of a cell. step_s: time step. seconds: of the recording that are fitted.
+        cells: through the beam's thickness, a multiple of 3. step_s: time step. seconds: of the recording that are
+            fitted.
     """
-    body = beam_body(spacing_m)
+    body = beam_body(cells)
     seen, model = see(OWN_WEIGHT, folder), beam_model(body, OWN_WEIGHT, step_s)
     measured = free_oscillation(seen.tracks.time_s, seen.tracks.position_m[:, 0, 0], OWN_WEIGHT)
     guess = first_guess(model, measured.frequency_hz)
