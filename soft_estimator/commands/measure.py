@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         stderr_line(" ".join(str(error).split()), label="error")
         return 1
     written = [] if args.out is None else _write(made, args.out)
-    print(json.dumps(made.summary()) if args.json else _report(made, written))
+    print(json.dumps(made.summary()) if args.json else _report(made, written, args.out))
     return 0 if made.stiffness.observable else 1
 
 
@@ -107,7 +107,7 @@ def _write(made: Measurement, out: Path) -> list[str]:
     return [*names, "report.html"]
 
 
-def _report(made: Measurement, written: list[str]) -> str:
+def _report(made: Measurement, written: list[str], out: Path | None) -> str:
     """A few lines for people, the sentence first."""
     from soft_estimator.pictures.wording import plain_name, stated
 
@@ -119,6 +119,7 @@ def _report(made: Measurement, written: list[str]) -> str:
     lines.append(f"  frames   {made.used} used in {len(made.drops)} drop(s), of {made.frames}")
     lines += [f"  not used {item.count}: {item.example}" for item in made.refusals.most_first()[:4]]
     lines += [f"  note     {note}" for note in made.notes]
-    if written:
-        lines.append(f"  written  {', '.join(written)}")
+    if written and out is not None:
+        lines += [f"  written  {', '.join(written)} in {out}", "go on with:"]
+        lines += [f"  {command}" for command in made.next_commands(out)]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import yaml
+from scipy.spatial.transform import Rotation
 
+from soft_estimator.camera.scene_cameras import scene_cameras
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
@@ -76,6 +79,23 @@ class Measurement:
         low, high = (f"{bound / factor:.3g}" for bound in (e.low, e.high))
         return f"Young's modulus is {value} ± {deviation} {unit} (95 %: {low} to {high} {unit}), of {what}."
 
+    @property
+    def sensor_pose(self) -> str:
+        """Where the camera stood in the scene's frame, as --sensor-pose takes it: x y z qx qy qz qw."""
+        camera = scene_cameras(self.scene.config)[0]
+        turn = Rotation.from_matrix(camera.rotation).as_quat()
+        return " ".join(f"{x:.5f}" for x in (*camera.position_m, *turn))
+
+    def next_commands(self, folder: Path | str) -> list[str]:
+        """Commands that go on from the files in a folder, quoted for a shell."""
+        scene, bag = shlex.quote(str(Path(folder) / SCENE_FILE)), shlex.quote(str(self.recording))
+        pose = shlex.quote(self.sensor_pose)
+        return [
+            f"soft-estimator replay {bag} --scene {scene} --out {shlex.quote(str(Path(folder) / 'replay'))}",
+            f"soft-estimator run live --preset realsense_d435 --scene {scene} --sensor-pose {pose}",
+            f"soft-estimator export {shlex.quote(str(folder))} --to mjcf --samples 20",
+        ]
+
     def summary(self) -> dict[str, Any]:
         """For measurement.json and --json."""
         body = self.body
@@ -102,8 +122,8 @@ class Measurement:
     def files(self) -> dict[str, bytes]:
         """Name and content of the files that `replay` and `run live` go on from, and of the result."""
         head = (
-            "# Written by soft-estimator measure: the object as it was found. The first guesses are what was found;\n"
-            "# go on with it: soft-estimator replay BAG --scene scene.yaml --out DIR\n"
+            "# Written by soft-estimator measure: the object as it was found, z up from the table it lay on.\n"
+            f"# The first guesses are what was found. The camera stood at --sensor-pose '{self.sensor_pose}'\n"
         )
         names = ("vertices_m", "faces", "seen", "coverage", "volume_m3", "rotation", "translation_m", "voxel_m")
         content: Mapping[str, Any] = {name: getattr(self.body, name) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,11 @@ def test_a_ball_is_measured_with_one_command(
     assert stiffness["low_95"] < BALL.youngs_modulus_pa < stiffness["high_95"]
     written = {"scene.yaml", "body.npz", "rest_shape.npz", "measurement.json", "report.html"}
     assert {file.name for file in out.iterdir()} == written
+    (pose,) = re.findall(r"--sensor-pose '([^']*)'", (out / "scene.yaml").read_text())
+    numbers = np.array([float(word) for word in pose.split()])
+    assert np.linalg.norm(numbers[3:]) == pytest.approx(1.0, abs=1e-4)
+    # The film's camera stands 0.34 m above the table; the fitted plane is good to a millimetre or so.
+    assert numbers[2] == pytest.approx(0.34, abs=0.005)
     exported = export(out, "json", tmp_path / "bodies", 1)
     assert exported["mesh"]["mass_kg"] == pytest.approx(mass, rel=0.02)
     scene = se.read_scene(out / "scene.yaml")
