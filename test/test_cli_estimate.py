@@ -184,3 +184,19 @@ def test_unknown_noise_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(call) == 2
     assert "do not say how noisy their points are; give --noise-mm" in capsys.readouterr().err
     assert main([*call, "--noise-mm", "2"]) == 0
+
+
+def test_a_misfit_is_said_first_and_strict_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sheet of points 10 mm above the beam's upper face, with 1 mm of noise stated and none there."""
+    x, z = np.meshgrid(np.linspace(-0.02, 0.025, 20), np.linspace(-0.008, 0.008, 10))
+    sheet = np.column_stack([x.ravel(), np.full(x.size, 0.02), z.ravel()])
+    frames = write_frames(tmp_path / "frames", sheet)
+    call = ["estimate", write_scene(tmp_path), "--frames", frames, "--noise-mm", "1", "--backend", "cpu", "--no-plots"]
+    assert main([*call, "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    assert "warning: the model does not fit: " in printed.err
+    assert "does not fit" in printed.out.splitlines()[1] and "not observable: the model does not fit" in printed.out
+    assert main([*call, "--out", str(tmp_path / "out"), "--strict", "--json"]) == 1
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["fits"] is False and summary["reason"] and summary["figures"]["patches"] > 2.5
+    assert not any(row["observable"] for row in summary["parameters"])

@@ -1,21 +1,23 @@
-"""Numbers for people: a unit without zeros, as many digits as the deviation has."""
+"""Values as they are known: ± where the interval is symmetric, else the interval itself."""
 
 from __future__ import annotations
 
 import pytest
 
-from soft_estimator.pictures.wording import stated
+from soft_estimator.pictures.wording import as_interval, stated
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("value", "std", "low", "high", "unit", "expected"),
     [
-        ((12345.6, 142.0, 12067.0, 12624.0, "Pa"), "12.35 ± 0.14 kPa"),
-        ((2.1e6, 3e4, 2.04e6, 2.16e6, "Pa"), "2.100 ± 0.030 MPa"),
-        ((0.00207, 2.1e-5, 0.00203, 0.00211, "s"), "2.070 ± 0.021 ms"),
-        ((0.31, 0.02, 0.27, 0.35, ""), "0.310 ± 0.020"),
-        ((0.49, 0.01, 0.43, 0.499, ""), "0.49 (0.43 to 0.499)"),  # near its bound ± would mislead
+        (2013.0, 14.2, 1985.0, 2041.0, "Pa", "2.013 ± 0.014 kPa"),
+        (0.49, 0.02, 0.43, 0.499, "", "0.49 (0.43 to 0.499)"),  # ν near ½: ± would reach beyond it
+        (30e3, 9e3, 17e3, 53e3, "Pa", "30 (17 to 53) kPa"),  # a factor either way, not a difference
     ],
 )
-def test_values_are_stated_in_engineering_units(numbers: tuple[float, float, float, float, str], said: str) -> None:
-    assert stated(*numbers) == said
+def test_stated(value: float, std: float, low: float, high: float, unit: str, expected: str) -> None:
+    assert stated(value, std, low, high, unit) == expected
+
+
+def test_an_interval_that_does_not_hold_its_value_is_shown_as_it_is() -> None:
+    assert as_interval(1.0, 1.0, 2.0) and as_interval(1.0, 1.5, 2.0) and not as_interval(1.0, 0.5, 1.5)
