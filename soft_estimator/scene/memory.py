@@ -12,9 +12,9 @@ from soft_estimator.geometry.cut_cells import CORNER_OFFSETS
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.schema import ConfigError
 
-# Measured as growth of the peak resident set over building a body and two float64 steps: 3.7-4.3 kB a node for a box, a
-# sphere and rings of 40 000 to 295 000 nodes (2.8 kB in float32), and 110 bytes a node of a nearly empty grid.
-BYTES_PER_NODE = 4500.0
+# Measured as growth of the peak resident set over building a body and two float64 steps: 4.9-5.1 kB a node for a box, a
+# sphere and a ring of 40 000 to 60 000 nodes (5.8 kB at ν = 0.499), and 110 bytes a node of a nearly empty grid.
+BYTES_PER_NODE = 5800.0
 BYTES_PER_GRID_NODE = 110.0
 # Layers of nodes around the body's bounds: two of margin on either side and one for the fence post.
 _BORDER_NODES = 5

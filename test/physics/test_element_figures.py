@@ -45,6 +45,21 @@ def test_beam_across_the_grid():
         assert abs(error) < 2.0 and (np.abs(hertz) < 2.0).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("poissons_ratio", [0.3, 0.49])
+def test_beam_across_the_grid_converges(poissons_ratio):
+    """Six cells: within 1 %."""
+    error, hertz = beam(6, PACKAGE, poissons_ratio, turned=True)
+    assert abs(error) < 1.0 and (np.abs(hertz) < 1.0).all()
+
+
+@pytest.mark.slow
+def test_free_sphere_converges():
+    """Twelve cells across, the grid shifted: torsional modes within 1 % and spheroidal ones within 0.2 % on average."""
+    torsional, spheroidal, _ = sphere(12, PACKAGE, (0.37, 0.11, 0.23))
+    assert abs(torsional.mean()) < 1.0 and abs(spheroidal.mean()) < 0.2
+
+
 @pytest.mark.parametrize("shift", [(0.0, 0.0, 0.0), (0.37, 0.11, 0.23)])
 def test_free_sphere(shift):
     """Eight cells across: each of the five torsional modes within 2 %, the spheroidal ones within 0.5 % on average,

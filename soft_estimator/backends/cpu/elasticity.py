@@ -160,23 +160,30 @@ def gather(cell_values: np.ndarray, node_cells: np.ndarray, scale: float, out: n
 
 
 @njit(cache=True, fastmath=_FAST, inline="always")
-def _add_turned_block(row: np.ndarray, p: int, q: int, r: np.ndarray, lam: float, mu: float, block: np.ndarray) -> None:
-    """block += R (μ(Gᵀ + tr(G) I - ⅔ G) + (λ + ⅔ μ) b_p b_qᵀ/V) Rᵀ. Scalars only: it runs 64 times a cell."""
+def _add_turned_block(
+    row: np.ndarray,
+    p: int,
+    q: int,
+    turn: tuple[float, ...],
+    pressure: tuple[float, float, float],
+    mu: float,
+    block: np.ndarray,
+) -> None:
+    """block += R (μ(Gᵀ + tr(G) I - ⅔ G) + pressure b_qᵀ/√V) Rᵀ. Scalars only: it runs 64 times a cell."""
     low, high = min(p, q), max(p, q)
     k = 9 * (low * 8 - low * (low - 1) // 2 + high - low)
     e0, e1, e2, e3, e4 = row[k], row[k + 1], row[k + 2], row[k + 3], row[k + 4]
     e5, e6, e7, e8 = row[k + 5], row[k + 6], row[k + 7], row[k + 8]
     trace, third = mu * (e0 + e4 + e8), mu * (2.0 / 3.0)
     first, second = (mu, -third) if p > q else (-third, mu)  # of G and Gᵀ as they stand in the table
-    bulk, i, j = lam + third, MEAN + 3 * p, MEAN + 3 * q
-    m0, m1, m2 = bulk * row[i], bulk * row[i + 1], bulk * row[i + 2]
-    n0, n1, n2 = row[j], row[j + 1], row[j + 2]
+    m0, m1, m2 = pressure
+    n0, n1, n2 = row[MEAN + 3 * q], row[MEAN + 3 * q + 1], row[MEAN + 3 * q + 2]
     both = mu - third
     g0, g4, g8 = both * e0 + m0 * n0, both * e4 + m1 * n1, both * e8 + m2 * n2
     g1, g3 = first * e1 + second * e3 + m0 * n1, first * e3 + second * e1 + m1 * n0
     g2, g6 = first * e2 + second * e6 + m0 * n2, first * e6 + second * e2 + m2 * n0
     g5, g7 = first * e5 + second * e7 + m1 * n2, first * e7 + second * e5 + m2 * n1
-    r0, r1, r2, r3, r4, r5, r6, r7, r8 = r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]
+    r0, r1, r2, r3, r4, r5, r6, r7, r8 = turn
     a0, a1, a2 = r0 * g0 + r1 * g3 + r2 * g6, r0 * g1 + r1 * g4 + r2 * g7, r0 * g2 + r1 * g5 + r2 * g8
     b0, b1, b2 = r3 * g0 + r4 * g3 + r5 * g6, r3 * g1 + r4 * g4 + r5 * g7, r3 * g2 + r4 * g5 + r5 * g8
     c0, c1, c2 = r6 * g0 + r7 * g3 + r8 * g6, r6 * g1 + r7 * g4 + r8 * g7, r6 * g2 + r7 * g5 + r8 * g8
@@ -222,10 +229,13 @@ def assemble(
             if c < 0:
                 continue
             stiff = scale * young[c]
-            row = table[gradient_index[c]]
+            row, k = table[gradient_index[c]], MEAN + 3 * p
+            turn = (r[c, 0], r[c, 1], r[c, 2], r[c, 3], r[c, 4], r[c, 5], r[c, 6], r[c, 7], r[c, 8])
+            bulk = stiff * (lam + mu * (2.0 / 3.0))
+            pressure = (bulk * row[k], bulk * row[k + 1], bulk * row[k + 2])
             for q in range(8):
                 offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
-                _add_turned_block(row, p, q, r[c], stiff * lam, stiff * mu, blocks[slot[i, offset]])
+                _add_turned_block(row, p, q, turn, pressure, stiff * mu, blocks[slot[i, offset]])
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
