@@ -68,8 +68,8 @@ class Track:
         shift = np.maximum(high_m - self.high_m, 0.0) + np.minimum(low_m - self.low_m, 0.0)
         # what is hidden may be hidden for good (another side faces the camera): forget slowly what it was like
         points = int(0.97 * self.points)
-        moved = {"low_m": self.low_m + shift, "high_m": self.high_m + shift, "velocity_m": 0.5 * self.velocity_m}
-        return replace(self, **moved, points=points, time_s=time_s, missed=0)
+        low, high, velocity = self.low_m + shift, self.high_m + shift, 0.5 * self.velocity_m
+        return Track(low, high, velocity, points, time_s, 0, self.reach_m, self.first_reach_m)
 
 
 @dataclass(frozen=True, eq=False)
