@@ -24,6 +24,8 @@ from soft_estimator.studies.estimate import EstimateResult, estimate_scene
 from soft_estimator.studies.estimate_setup import observe_truth
 
 TRUTH_PA = 30e3
+# What the grid does to an answer has tests of its own.
+QUICK: dict[str, Any] = {"max_iterations": 6, "grid_error_nodes": 0}
 OBSERVE: dict[str, Any] = {**ball()["observe"], "noise": {}, "points_per_frame": 400}
 
 
@@ -39,7 +41,7 @@ def true_scene(seed: int = 0, **changes: Any) -> Scene:
 
 def assumed(**changes: Any) -> Scene:
     """What the estimate takes for granted."""
-    estimate = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "33 kPa"}, "max_iterations": 6}
+    estimate = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "33 kPa"}, **QUICK}
     return build_scene(
         load(SceneConfig, ball(**{"observe": OBSERVE, "estimate": estimate, **changes}), "scene"), Path()
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from honest_cases import TRUTH_PA, changed, clean, found, holds, seen
+from honest_cases import QUICK, TRUTH_PA, changed, clean, found, holds, seen
 from tiny_ball import ball
 
 MATERIAL, CONTACT = ball()["material"], ball()["contact"]
@@ -46,11 +46,15 @@ def test_a_fixed_number_that_is_wrong_leaves_the_truth_in_the_interval(wrong: di
 
 
 def test_estimating_the_plane_takes_it_off_the_list() -> None:
-    estimate = {"parameters": ["youngs_modulus_pa", "plane_offset_m"], "guess": {"youngs_modulus_pa": "33 kPa"}}
+    estimate = {
+        "parameters": ["youngs_modulus_pa", "plane_offset_m"],
+        "guess": {"youngs_modulus_pa": "33 kPa"},
+        **QUICK,
+    }
     result = found(seen(), estimate=estimate)
     alone = clean()
-    assert "plane_offset_m" not in {x.name for x in result.posterior.effects}
-    assert result.posterior.estimates[0].std < alone.posterior.estimates[0].std and holds(result)
+    assert "plane_offset_m" in {x.name for x in alone.posterior.effects} - {x.name for x in result.posterior.effects}
+    assert holds(result)
 
 
 def _noise(points: np.ndarray, time_s: float) -> np.ndarray:
