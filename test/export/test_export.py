@@ -158,7 +158,7 @@ def test_mistakes_get_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (bare / "rest_shape.npz").unlink()
     for arguments, words in (
         (["nowhere", "--to", "json"], "does not exist"),
-        ([str(tmp_path / "empty"), "--to", "json"], "neither estimate.json nor metrics.json"),
+        ([str(tmp_path / "empty"), "--to", "json"], "holds none of estimate.json, metrics.json, measurement.json"),
         ([str(fleet), "--to", "json"], "first, second"),
         ([str(good / "scene.yaml"), "--to", "json"], "is no result"),
         ([str(broken), "--to", "json"], "not a JSON file"),

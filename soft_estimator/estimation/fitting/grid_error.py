@@ -3,7 +3,8 @@
 At the minimum a change Δr of the residuals moves the estimate by δ = -(JᵀWJ + prior)⁻¹ JᵀW Δr. With Δr from one
 simulation on the grid refined once, and errors of second order in the spacing (docs/elements.md), the whole error of
 the grid is 4/3 δ: it is taken off. Near edges and clamps the order is lower; were it the first, the error would be 2 δ,
-so the half of the difference, δ/3, is added as a standard deviation.
+so the half of the difference, δ/3, is added as a standard deviation. Where a stiffness, damping or density would move
+by more than a tenth, the grid is too coarse for any of that: nothing is taken off, and all of it is in the deviation.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.problem import Evaluation, Problem
 
 _WHOLE, _REST = 4.0 / 3.0, 1.0 / 3.0
+_FARTHEST = 0.1  # relative
 GRID = ("grid", "the grid's own error", "use smaller cells")
 
 
@@ -37,8 +39,11 @@ def grid_move(problem: Problem, at: Evaluation, found: Posterior, finer: Problem
 def without_grid_error(problem: Problem, at: Evaluation, found: Posterior, finer: Problem) -> Posterior:
     """The posterior with the grid's error taken off and what is left of it in the intervals."""
     move = grid_move(problem, at, found, finer)
-    effects = (*found.effects, Effect(*GRID, np.diag(_REST * np.abs(move))))
-    theta = found.theta + _WHOLE * move
+    relative = np.array([v.transform in ("log", "logit") for v in problem.variables.variables])
+    trusted = bool((_WHOLE * np.abs(move[relative]) <= _FARTHEST).all())
+    left, taken = (_REST, _WHOLE) if trusted else (_WHOLE, 0.0)
+    effects = (*found.effects, Effect(*GRID, np.diag(left * np.abs(move))))
+    theta = found.theta + taken * move
     estimates = describe(
         problem.variables, theta, found.information, found.statistical, found.touched, effects, found.verdict
     )
