@@ -1,6 +1,6 @@
 """Ways to the minimum of a neo-Hookean step's potential, and what such a step costs beside a linear one.
 
-    python benchmark/bench_newton.py [--cells 300] [--steps 8]
+    python benchmark/bench_newton.py [--cells 300] [--steps 8] [--backend cuda] [--only-laws]
 
 First table: mean time of a step from the same start to the same energy, Φ within 1e-6 of the whole fall of Φ:
     newton            a new matrix every round, conjugate gradients
@@ -8,7 +8,7 @@ First table: mean time of a step from the same start to the same energy, Φ with
     newton, factor    the same, preconditioned by a factorisation of the matrix at rest, made once (document 002)
     l-bfgs, constant  L-BFGS around the matrix at rest, factorised once (document 003, M/Δt² + L)
     l-bfgs, jacobi    L-BFGS around its diagonal blocks
-Second table: steps of both laws in the same motion.
+Second table: steps of both laws in the same motion, on any backend.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from time import process_time
+from time import perf_counter, process_time
 
 import numpy as np
 from cell_elements import factorise
 from scipy.sparse.linalg import LinearOperator, cg
 
+from soft_estimator.backends import choose_backend
+from soft_estimator.backends.interface import Backend
 from soft_estimator.geometry.shapes import Box, Sphere, Torus, sample
 from soft_estimator.physics import newton
 from soft_estimator.physics.body import Body, build_body
@@ -221,18 +223,20 @@ def compare(case: Case, steps: int) -> None:
         )
 
 
-def beside_linear(case: Case, steps: int) -> None:
+def beside_linear(case: Case, steps: int, backend: Backend) -> None:
     line = f"  {case.name:22} {case.body.cell_count:6}"
     times = []
     for law in ("corotated", "neo_hookean"):
-        simulation = Simulation(case.model(law), case.parameters)
+        simulation = Simulation(case.model(law), case.parameters, backend)
         state, reports = simulation.initial_state(), []
         simulation.step(state)  # what is made when first asked for
-        clock = process_time()
+        backend.to_host(state.u)
+        clock = perf_counter()
         for _ in range(steps):
             state, report = simulation.step(state)
             reports.append(report)
-        times.append((process_time() - clock) / steps)
+        backend.to_host(state.u)  # all kernels are done
+        times.append((perf_counter() - clock) / steps)
         rounds, its = (np.mean(x) for x in zip(*((r.rounds, r.solve.iterations) for r in reports)))
         line += f" {1e3 * times[-1]:9.1f} {rounds:7.1f} {its:6.1f} {sum(r.fell_back for r in reports):5}"
     print(f"{line} {times[1] / times[0]:7.2f}", flush=True)
@@ -242,14 +246,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=300, help="about so many in each body")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--backend", default="cpu", help="of the second table")
+    parser.add_argument("--only-laws", action="store_true", help="the second table alone")
     args = parser.parse_args()
-    for case in cases(args.cells):
-        compare(case, args.steps)
+    if not args.only_laws:
+        for case in cases(args.cells):
+            compare(case, args.steps)
+    backend = choose_backend(args.backend)
     columns = f"{'ms a step':>9} {'rounds':>7} {'CG':>6} {'fell':>5}"
     print(f"\n  {'':22} {'cells':>6} {columns} {columns} {'times':>7}   (linear, then neo-Hookean)")
     for cells in (args.cells, 4 * args.cells):
         for case in cases(cells):
-            beside_linear(case, 3 * args.steps)
+            beside_linear(case, 3 * args.steps, backend)
 
 
 if __name__ == "__main__":
