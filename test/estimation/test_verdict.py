@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, Limits, judge
+from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, Limits, judge, patch_table
 from soft_estimator.estimation.residuals.local_noise import neighbours_of
 
 FRAMES, POINTS, STD = 8, 300, 1e-3
@@ -33,6 +33,24 @@ def evidence(
         off / stated_m, np.full(len(off), stated_m), frame, patch, start + neighbour, 0.05 * np.arange(1, FRAMES + 1),
         np.zeros((len(off), 1)), {"pose": one, "start": growing}, ALLOWANCE,
     )  # fmt: skip
+
+
+def test_medians_of_patches_are_those_of_their_points() -> None:
+    """The table sorts once; group by group, np.median says the same, and groups of under six points are left out."""
+    e = evidence(3)
+    few = (e.frame == 2) & (e.patch == 4)
+    patch = np.where(few & (np.cumsum(few) > 5), 5, e.patch)
+    table = patch_table(Evidence(**{**vars(e), "patch": patch}))
+    off = e.residual * e.std_m
+    assert (2, 4) not in set(zip(table.frame, table.patch))
+    assert len(table.z) == FRAMES * 12 - 1
+    for k, p, z, count in zip(table.frame, table.patch, table.z, table.count):
+        members = (e.frame == k) & (patch == p)
+        assert count == members.sum()
+        assert np.sign(z) == np.sign(np.median(off[members]))
+    one = [abs(np.median(off[(e.frame == 0) & (patch == p)])) for p in range(12)]
+    ratio = one / np.abs(table.z[:12]) / np.sqrt(1.57 / table.count[:12] + (ALLOWANCE / STD) ** 2)
+    assert np.allclose(ratio, STD, rtol=0.2)  # the noise is that of neighbours, 300 points: 4 %
 
 
 def test_clean_residuals_fit() -> None:

@@ -103,21 +103,23 @@ class PatchTable:
 
 def patch_table(e: Evidence) -> PatchTable:
     """Median distances of patches, over what noise and allowance let them be."""
-    off = e.residual * e.std_m
-    rows: list[tuple[int, int, float, int]] = []
-    for k in np.unique(e.frame):
+    off, usual = e.residual * e.std_m, np.zeros(len(e.residual))
+    noise, frames = np.full(int(e.frame.max(initial=-1)) + 1, np.nan), np.unique(e.frame)
+    for k in frames:
         of_frame = np.flatnonzero(e.frame == k)
-        if len(of_frame) < LEAST_POINTS:
-            continue
-        usual = without_outliers(off[of_frame])
-        noise = neighbours_variance(usual, np.searchsorted(of_frame, e.neighbour[of_frame]))
-        for p in np.unique(e.patch[of_frame]):
-            members = of_frame[e.patch[of_frame] == p]
-            if len(members) >= _LEAST_OF_A_CELL:
-                variance = _MEDIAN_VARIANCE * noise / len(members) + e.allowance_m**2
-                rows.append((int(k), int(p), float(np.median(off[members])) / np.sqrt(variance), len(members)))
-    table = np.array(rows).reshape(-1, 4)
-    return PatchTable(table[:, 0].astype(int), table[:, 1].astype(int), table[:, 2], table[:, 3])
+        if len(of_frame) >= LEAST_POINTS:
+            usual[of_frame] = without_outliers(off[of_frame])
+            noise[k] = neighbours_variance(usual[of_frame], np.searchsorted(of_frame, e.neighbour[of_frame]))
+    # Points in the order of their frames, patches and distances: every group's median is its middle.
+    order = np.lexsort((off, e.patch, e.frame))
+    frame, patch, off = e.frame[order], e.patch[order], off[order]
+    first = np.flatnonzero(np.diff(frame, prepend=-1) | np.diff(patch, prepend=-2))
+    count = np.diff(first, append=len(off))
+    median = 0.5 * (off[first + (count - 1) // 2] + off[first + count // 2])
+    kept = (count >= _LEAST_OF_A_CELL) & np.isfinite(noise[frame[first]])
+    first, count, median = first[kept], count[kept], median[kept]
+    deviation = np.sqrt(_MEDIAN_VARIANCE * noise[frame[first]] / count + e.allowance_m**2)
+    return PatchTable(frame[first], patch[first], median / deviation, count)
 
 
 def judge(evidence: Evidence, limits: Limits | None = None) -> FitVerdict:
