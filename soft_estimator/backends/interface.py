@@ -31,7 +31,7 @@ from soft_estimator.backends.whole_steps import (
 __all__ = ["Array", "Backend", "Guard", "Observer", "State", "Stepper", "TangentStepper", "View"]
 
 
-class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops, PressureLoops, Protocol):
+class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops, Protocol):
     """Everything that a simulation asks of what computes it."""
 
     @property
@@ -59,6 +59,10 @@ class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops,
     @property
     def observer(self) -> ObserverFactory | None:
         """Residuals of whole windows; there where `stepper` is."""
+
+    @property
+    def pressures(self) -> PressureLoops | None:
+        """The preconditioner for nearly incompressible bodies; None where block-Jacobi is faster without."""
 
     def to_device(self, array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """A contiguous copy or view of a host array where the backend computes."""

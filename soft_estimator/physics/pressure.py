@@ -20,6 +20,7 @@ import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.backends.loops import BREAKDOWN, CONVERGED, LIMIT, STALLED
+from soft_estimator.backends.pressure_loops import PressureLoops
 
 if TYPE_CHECKING:
     from soft_estimator.physics.device_body import DeviceBody
@@ -79,11 +80,11 @@ class PressurePreconditioner:
     """P⁻¹ of the module's formulas.
 
     Args:
-        device: the body. blocks: of A, (B, 9). rows: B, in the order of the cells' corners, (C, 24).
+        device: the body. loops: the backend's. blocks: of A, (B, 9). rows: B, corner by corner, (C, 24).
     """
 
-    def __init__(self, device: DeviceBody, blocks: Array, rows: Array) -> None:
-        xp, self.backend, lattice = device.xp, device.backend, device.lattice
+    def __init__(self, device: DeviceBody, loops: PressureLoops, blocks: Array, rows: Array) -> None:
+        xp, backend, self.loops, lattice = device.xp, device.backend, loops, device.lattice
         self.cells = (rows, device.cell_nodes, device.node_cells)
         self.lattice = (lattice.place, lattice.strides, lattice.runs)
         each = rows.reshape(-1, 8, 3)
@@ -91,14 +92,14 @@ class PressurePreconditioner:
         for p in range(8):  # a node is the same corner of one cell at most
             diagonal[device.cell_nodes[:, p]] -= each[:, p, :, None] * each[:, p, None, :]
         self.inverse = xp.empty((device.nodes, 9), device.dtype)
-        self.backend.invert_diagonal(diagonal.reshape(-1, 9), lattice.own, device.free, self.inverse)
+        backend.invert_diagonal(diagonal.reshape(-1, 9), lattice.own, device.free, self.inverse)
         self.matrix = xp.empty((27, lattice.size), np.float32)
-        self.backend.pressure_matrix(self.inverse, *self.cells, lattice.place, self.matrix)
-        self.steps = self.backend.to_device(chebyshev_steps())
+        loops.pressure_matrix(self.inverse, *self.cells, lattice.place, self.matrix)
+        self.steps = backend.to_device(chebyshev_steps())
 
     def apply(self, r: Array, out: Array) -> None:
         """out = P⁻¹ r for nodal vectors (N, 3)."""
-        self.backend.precondition_pressure(r, self.inverse, *self.cells, *self.lattice, self.matrix, self.steps, out)
+        self.loops.precondition_pressure(r, self.inverse, *self.cells, *self.lattice, self.matrix, self.steps, out)
 
 
 def conjugate_gradient(

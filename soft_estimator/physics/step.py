@@ -217,8 +217,8 @@ class Simulation:
         d, blocks = self.device, assembly.finished()
         inverse = d.xp.empty((d.nodes, 9), d.dtype)
         d.backend.invert_diagonal(blocks, d.slot, d.free, inverse)
-        rows = assembly.dilatation
-        pressure = None if rows is None else PressurePreconditioner(d, blocks, rows)
+        rows, loops = assembly.dilatation, d.backend.pressures
+        pressure = None if rows is None or loops is None else PressurePreconditioner(d, loops, blocks, rows)
         return LinearSystem(d.row_start, d.column, blocks, inverse, d.free, pressure)
 
     def step(self, state: State) -> tuple[State, StepReport]:

@@ -17,10 +17,9 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.backends.layout import kernel_text
 from soft_estimator.backends.loops import CellLoops, ContactLoops, MatrixLoops, PointLoops
 from soft_estimator.backends.neo_hookean_loops import NeoHookeanLoops
-from soft_estimator.backends.pressure_loops import PressureLoops
 
 FOLDER = Path(package.__file__).parent
-CHAPTERS = (CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops, PressureLoops)
+CHAPTERS = (CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops)
 LOOPS = {name for chapter in CHAPTERS for name in vars(chapter) if not name.startswith("_")}
 
 
@@ -65,7 +64,7 @@ def test_every_member_of_the_interface():
 def test_same_arguments_as_the_interface():
     """Each loop takes the interface's arguments in its order."""
     found = set()
-    for text in ("loops", "neo_hookean", "linear", "points", "pressure"):
+    for text in ("loops", "neo_hookean", "linear", "points"):
         for node in ast.parse((FOLDER / f"{text}.py").read_text()).body:
             if isinstance(node, ast.FunctionDef) and node.name in LOOPS:
                 found.add(node.name)

@@ -10,6 +10,7 @@ import yaml
 
 from soft_estimator.backends import BackendError, choose_backend
 from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.pressure_loops import PressureLoops
 
 MEMBERS = {name: getattr(Backend, name) for name in dir(Backend) if not name.startswith("_")}
 LOOPS = sorted(name for name, member in MEMBERS.items() if inspect.isfunction(member))
@@ -31,6 +32,11 @@ def backend(request):
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_take_the_interface_s_arguments(backend, name):
     assert parameters(getattr(backend, name)) == parameters(MEMBERS[name])
+
+
+@pytest.mark.parametrize("name", [name for name in vars(PressureLoops) if not name.startswith("_")])
+def test_pressures_take_the_interface_s_arguments(backend, name):
+    assert parameters(getattr(backend.pressures, name)) == parameters(getattr(PressureLoops, name))
 
 
 def test_capabilities(backend):

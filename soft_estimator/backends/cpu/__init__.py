@@ -49,6 +49,7 @@ class CpuBackend:
     xp = np
     column_multiple = 8  # width of several columns that the loops run over at full speed
     stepper = guard = tangent_stepper = observer = None  # loops only
+    pressures = pressure
 
     rotations = staticmethod(rotation.rotations)
     rotations_tangent = staticmethod(rotation.rotations_tangent)
@@ -76,8 +77,6 @@ class CpuBackend:
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)
     multiply_scalars = staticmethod(linear.multiply_scalars)
-    pressure_matrix = staticmethod(pressure.pressure_matrix)
-    precondition_pressure = staticmethod(pressure.precondition_pressure)
     find_cells = staticmethod(points.find_cells)
     surface_distances = staticmethod(points.surface_distances)
 

@@ -6,7 +6,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.cuda import linear, loops, neo_hookean, points, pressure
+from soft_estimator.backends.cuda import linear, loops, neo_hookean, points
 from soft_estimator.backends.cuda.guard import CudaGuard
 from soft_estimator.backends.cuda.stepper import CudaStepper
 from soft_estimator.backends.cuda.tangent import CudaTangent
@@ -23,6 +23,8 @@ class CudaBackend:
     tangent_stepper = CudaTangent
     guard = CudaGuard
     observer = points.CudaObserver  # residuals of whole windows; estimation/residuals/surface_observer.py uses it
+
+    pressures = None  # launched one by one, its loops take ten times as long as the iterations they save
 
     rotations = staticmethod(loops.rotations)
     rotations_tangent = staticmethod(loops.rotations_tangent)
@@ -52,8 +54,6 @@ class CudaBackend:
     multiply_scalars = staticmethod(linear.multiply_scalars)
     conjugate_gradient = staticmethod(linear.conjugate_gradient)
     conjugate_gradient_many = staticmethod(linear.conjugate_gradient_many)
-    pressure_matrix = staticmethod(pressure.pressure_matrix)
-    precondition_pressure = staticmethod(pressure.precondition_pressure)
     find_cells = staticmethod(points.find_cells)
     surface_distances = staticmethod(points.surface_distances)
 

@@ -28,6 +28,7 @@ class ReferenceBackend:
     guard = ReferenceGuard
     tangent_stepper = ReferenceTangent
     observer = ReferenceObserver
+    pressures = pressure
 
     rotations = staticmethod(cells.rotations)
     rotations_tangent = staticmethod(cells.rotations_tangent)
@@ -57,8 +58,6 @@ class ReferenceBackend:
     multiply_scalars = staticmethod(matrix.multiply_scalars)
     conjugate_gradient = staticmethod(matrix.conjugate_gradient)
     conjugate_gradient_many = staticmethod(matrix.conjugate_gradient_many)
-    pressure_matrix = staticmethod(pressure.pressure_matrix)
-    precondition_pressure = staticmethod(pressure.precondition_pressure)
     find_cells = staticmethod(points.find_cells)
     surface_distances = staticmethod(points.surface_distances)
 

@@ -1,8 +1,6 @@
-"""The cells' pressures in a preconditioner, from their formulas (`physics.pressure`), with the arrays' own module."""
+"""The cells' pressures in a preconditioner, from their formulas (`physics.pressure`)."""
 
 from __future__ import annotations
-
-from types import ModuleType
 
 import numpy as np
 
@@ -13,7 +11,19 @@ from soft_estimator.backends.reference.cells import neighbour
 def pressure_matrix(
     inverse: Array, rows: Array, cell_nodes: Array, node_cells: Array, place: Array, out: Array
 ) -> None:
-    assemble_pressures(np, inverse, rows, cell_nodes, node_cells, place, out)
+    """S_cc' = δ_cc' + Σ over the nodes n that two cells share of b_cnᵀ D_n⁻¹ b_c'n, by the place of c' beside c."""
+    b, d = rows.reshape(-1, 8, 3), inverse.reshape(-1, 3, 3)
+    total = np.zeros((27, len(rows)))
+    total[13] = 1
+    for p in range(8):
+        nodes = cell_nodes[:, p]
+        turned = (d[nodes] * b[:, p, None, :]).sum(axis=2)
+        for q in range(8):
+            other = node_cells[nodes, q]
+            product = (turned * b[np.maximum(other, 0), q]).sum(axis=1)
+            total[neighbour(q, p)] += np.where(other >= 0, product, 0)
+    out[...] = 0
+    out[:, place] = total
 
 
 def precondition_pressure(
@@ -29,57 +39,23 @@ def precondition_pressure(
     steps: Array,
     out: Array,
 ) -> None:
-    apply_pressures(np, r, inverse, rows, cell_nodes, node_cells, place, strides, matrix, steps, out)
-
-
-def assemble_pressures(
-    xp: ModuleType, inverse: Array, rows: Array, cell_nodes: Array, node_cells: Array, place: Array, out: Array
-) -> None:
-    """S_cc' = δ_cc' + Σ over the nodes n that two cells share of b_cnᵀ D_n⁻¹ b_c'n, by the place of c' beside c."""
-    b, d = rows.reshape(-1, 8, 3), inverse.reshape(-1, 3, 3)
-    total = xp.zeros((27, len(rows)))
-    total[13] = 1
-    for p in range(8):
-        nodes = cell_nodes[:, p]
-        turned = (d[nodes] * b[:, p, None, :]).sum(axis=2)
-        for q in range(8):
-            other = node_cells[nodes, q]
-            product = (turned * b[xp.maximum(other, 0), q]).sum(axis=1)
-            total[neighbour(q, p)] += xp.where(other >= 0, product, 0)
-    out[...] = 0
-    out[:, place] = total
-
-
-def apply_pressures(
-    xp: ModuleType,
-    r: Array,
-    inverse: Array,
-    rows: Array,
-    cell_nodes: Array,
-    node_cells: Array,
-    place: Array,
-    strides: Array,
-    matrix: Array,
-    steps: Array,
-    out: Array,
-) -> None:
     """D⁻¹ (r - Bᵀ y), y = T q + T (q - S T q), q = B D⁻¹ r, T Chebyshev's steps for S."""
     b, d = rows.reshape(-1, 8, 3), inverse.reshape(-1, 3, 3)
     own, near = matrix[:, place], place + strides[:, None]
-    scale, step = 1 / own[13], [(float(keep), float(take)) for keep, take in steps]
+    scale = 1 / own[13]
 
     def solved(x: Array) -> Array:
         return (d * x[:, None, :]).sum(axis=2)
 
     def times(x: Array) -> Array:
-        lattice = xp.zeros(matrix.shape[1], x.dtype)
+        lattice = np.zeros(matrix.shape[1], x.dtype)
         lattice[place] = x
         return (own * lattice[near]).sum(axis=0)
 
     def chebyshev(right: Array) -> Array:
-        p = step[0][1] * scale * right
+        p = steps[0][1] * scale * right
         x, left = p, right
-        for keep, take in step[1:]:
+        for keep, take in steps[1:]:
             left = left - times(p)
             p = keep * p + take * scale * left
             x = x + p
@@ -88,6 +64,6 @@ def apply_pressures(
     q = (b * solved(r)[cell_nodes]).sum(axis=(1, 2))
     y = chebyshev(q)
     y = y + chebyshev(q - times(y))
-    corner = xp.concatenate([b * y[:, None, None], xp.zeros((1, 8, 3), b.dtype)])
-    pulled = corner[node_cells, xp.arange(8)].sum(axis=1)  # place -1: the row of zeros
+    corner = np.concatenate([b * y[:, None, None], np.zeros((1, 8, 3), b.dtype)])
+    pulled = corner[node_cells, np.arange(8)].sum(axis=1)  # place -1: the row of zeros
     out[...] = solved(r - pulled)

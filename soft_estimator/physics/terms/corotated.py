@@ -46,7 +46,7 @@ class Corotated(Term[None]):
     def add_blocks(self, stage: Stage, at: None, assembly: Assembly) -> None:
         scale = matrix_scale(stage, self.values)
         self.assemble(stage.rotations, scale, assembly)
-        if self.material.lam >= WORTH_FROM * self.material.mu:
+        if self.device.backend.pressures is not None and self.material.lam >= WORTH_FROM * self.material.mu:
             assembly.dilatation = self._dilatation(stage.rotations, scale)
 
     def _dilatation(self, rotations: Array, scale: float) -> Array:
