@@ -3,7 +3,9 @@
     check_simulation(lambda p: Simulation(model, p), parameters)
 
 Derivatives are compared in scaled form, s = p ∂J/∂p with p the parameter's size: one number says how much J moves when
-the parameter changes by its own size, whatever its unit. Three things must hold for each number in `Parameters`:
+the parameter changes by its own size, whatever its unit. Three things must hold for each number in `Parameters`, the
+second, unless asked for each of them, along one mixture of a vector's numbers: tangent and adjoint are linear, so that
+a wrong one is wrong along it, too:
 
     tangent = adjoint            to SOLVES of itself and ROUNDING of the largest derivative (the dot-product test)
     adjoint = differences        to TOLERANCE of itself, beyond the noise of the differences
@@ -39,6 +41,7 @@ ROUNDING = 1e-12  # of the largest derivative: sums over all nodes cancel
 CONVERGENCE = 1e-11  # of the largest derivative: residuals of 1e-13 times the condition, some 100 with a short step
 STEPS = (1e-4, 1e-3, 1e-5)  # of a difference, in units of the parameter's size; tried until one is good enough
 GOOD_ENOUGH = 0.1 * TOLERANCE
+MIXTURE = (1.0, -0.7, 0.45)  # of a vector's numbers: no two alike, none small
 DEVIATIONS = 4.0  # of the rounding that the noise allows for
 _NOISE_STEP = 1e-7  # between the points that tell the noise
 # What a parameter is measured in where its value is small or zero.
@@ -186,9 +189,17 @@ def difference_of(value: Callable[[float], float], noise: float) -> tuple[float,
 
 
 def table(
-    cost: Cost, parameters: Parameters, *, zero: Collection[str] = (), judge: Collection[str] | None = None
+    cost: Cost,
+    parameters: Parameters,
+    *,
+    zero: Collection[str] = (),
+    judge: Collection[str] | None = None,
+    each: bool = False,
 ) -> list[Row]:
-    """The three derivatives by every number; differences only of the entries in `judge`, NaN elsewhere."""
+    """The three derivatives by every number; differences only of the entries in `judge`, NaN elsewhere.
+
+    each: differences by every number of a vector, not along one mixture of them, which has a row of its own.
+    """
     numbers = numbers_of(parameters)
     directions = [n.direction for n in numbers]
     gradient = cost.adjoint(parameters)
@@ -197,20 +208,30 @@ def table(
     noise = noise_of(lambda e: cost.value(shifted(parameters, mixed, e)))
     by_adjoint = [gradient.dot(d) for d in directions]
     left = CONVERGENCE * max(map(abs, by_adjoint))
-    rows = []
+    rows, judged = [], [n.name for n in numbers if judge is None or n.name in judge]
     for number, adjoint, tangent in zip(numbers, by_adjoint, by_tangent):
         found, doubt = np.nan, np.nan
-        if judge is None or number.name in judge:
+        if number.name in judged and (each or judged.count(number.name) == 1):
             found, doubt = difference_of(lambda e, d=number.direction: cost.value(shifted(parameters, d, e)), noise)
         rows.append(Row(number.label, adjoint, float(tangent), found, doubt + left))
+    for name in [] if each else [name for name in dict.fromkeys(judged) if judged.count(name) > 1]:
+        parts = [k for k, n in enumerate(numbers) if n.name == name]
+        direction = _mixture([numbers[k] for k in parts], MIXTURE)
+        found, doubt = difference_of(lambda e, d=direction: cost.value(shifted(parameters, d, e)), noise)
+        adjoint, tangent = (
+            float(sum(MIXTURE[j % len(MIXTURE)] * by[k] for j, k in enumerate(parts)))
+            for by in (by_adjoint, by_tangent)
+        )
+        rows.append(Row(name, adjoint, tangent, found, doubt + left))
     return rows
 
 
-def _mixture(numbers: Sequence[Number]) -> ParameterGradient:
-    """All numbers changed at once, each by its size and with signs in turn."""
+def _mixture(numbers: Sequence[Number], shares: Sequence[float] = (1.0, -1.0)) -> ParameterGradient:
+    """All numbers changed at once, each by a share of its size, the shares in turn."""
     out = ParameterGradient.zero(len(numbers[0].direction.youngs_modulus_pa))
     for k, number in enumerate(numbers):
-        setattr(out, number.name, getattr(out, number.name) + (-1) ** k * getattr(number.direction, number.name))
+        share = shares[k % len(shares)]
+        setattr(out, number.name, getattr(out, number.name) + share * getattr(number.direction, number.name))
     return out
 
 
@@ -245,14 +266,20 @@ def _not_judged(rows: Sequence[Row], zero: Collection[str]) -> list[str]:
 
 
 def check_cost(
-    cost: Cost, parameters: Parameters, *, zero: Collection[str] = (), judge: Collection[str] | None = None
+    cost: Cost,
+    parameters: Parameters,
+    *,
+    zero: Collection[str] = (),
+    judge: Collection[str] | None = None,
+    each: bool = False,
 ) -> list[Row]:
     """Compare and raise AssertionError with a line for everything that does not hold.
 
     Args:
         zero: entries of `Parameters` without any effect. judge: entries compared with differences, all by default.
+        each: differences by every number of a vector by itself.
     """
-    rows = table(cost, parameters, zero=zero, judge=judge)
+    rows = table(cost, parameters, zero=zero, judge=judge, each=each)
     wrong = complaints(rows, zero)
     if wrong:
         raise AssertionError("\n".join(wrong))
@@ -266,7 +293,8 @@ def check_simulation(
     *,
     zero: Collection[str] = (),
     judge: Collection[str] | None = None,
+    each: bool = False,
     seed: int = 0,
 ) -> list[Row]:
     """`check_cost` of a random functional of every state of a simulation; solve its systems to 1e-13."""
-    return check_cost(RollOut(build, steps, seed), parameters, zero=zero, judge=judge)
+    return check_cost(RollOut(build, steps, seed), parameters, zero=zero, judge=judge, each=each)

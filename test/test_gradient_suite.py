@@ -75,6 +75,22 @@ def test_a_gradient_off_by_a_hundred_thousandth_is_seen(cost: RollOut, name: str
         check_cost(Spoiled(cost, spoil, 1 + 1e-5), PARAMETERS, judge=(name,))
 
 
+def test_one_number_of_a_vector_is_seen_in_its_mixture(cost: RollOut) -> None:
+    """The spin about one axis wrong by 1e-4 in tangent and adjoint: along the mixture it is wrong as well."""
+
+    def spoil(gradient: ParameterGradient) -> None:
+        gradient.angular_velocity_rad_s[1] *= 1 + 1e-4
+
+    class Both(Spoiled):
+        def tangent(self, parameters: Parameters, directions: list[ParameterGradient]) -> np.ndarray:
+            out = self._cost.tangent(parameters, directions)
+            spun = [bool(d.angular_velocity_rad_s[1]) for d in directions]
+            return np.where(spun, 1 + 1e-4, 1.0) * out
+
+    with pytest.raises(AssertionError, match="adjoint and differences differ: angular_velocity_rad_s:"):
+        check_cost(Both(cost, spoil), PARAMETERS, judge=("angular_velocity_rad_s",))
+
+
 def test_a_tangent_that_is_not_the_adjoints_is_seen(cost: RollOut) -> None:
     """1e-8 off in one entry: a hundred times what linear solves to 1e-13 leave."""
 

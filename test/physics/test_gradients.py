@@ -86,13 +86,14 @@ WITHOUT_CONTACT = ("plane_normal", "plane_offset_m")
 @pytest.mark.parametrize("steps", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("scheme", "support", "contact"), CASES)
 def test_every_derivative(body: Body, scheme: str, support: str, contact: str, steps: int) -> None:
-    """p ∂J/∂p of every number in `Parameters`, through one step and three: tangent = adjoint = differences.
+    """p ∂J/∂p of every number in `Parameters`, through one step, each by itself, and three: tangent = adjoint =
+    differences.
 
     Without contact the plane has no effect at all, to the bit. Tolerances: see `gradient_suite`.
     """
     model = make_model(body, scheme, support, contact)
     zero = WITHOUT_CONTACT if contact == "none" else ()
-    check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), steps, zero=zero)
+    check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), steps, zero=zero, each=steps == 1)
 
 
 @pytest.mark.parametrize(
