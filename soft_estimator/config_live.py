@@ -37,11 +37,11 @@ class WindowConfig(Section):
         0.5, unit="s", low=0, low_open=True, doc="time without the object after which it is lost"
     )
     jump_s: float = quantity(
-        2.0,
+        0.5,
         unit="s",
         low=0,
         low_open=True,
-        doc="a stamp this much later than the last one starts anew, as any earlier one",
+        doc="a stamp this much later than the last one starts anew (it may have been picked up), as any earlier one",
     )
     start: str = choice(
         "register",

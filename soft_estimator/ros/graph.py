@@ -173,9 +173,7 @@ def _own_frame(options: GraphOptions) -> str:
 
 
 def _files(options: GraphOptions, preset: Preset) -> tuple[Path, ...]:
-    files = [config_file("live.yaml")]
-    if preset.file:
-        files.append(config_file(preset.file))
+    files = [config_file(preset.file)] if preset.file else []
     if options.config:
         given = Path(options.config).expanduser()
         if not given.is_file():

@@ -49,7 +49,7 @@ def test_the_preset_names_the_cameras_topics_and_noise() -> None:
     assert [n.executable for n in graph.nodes] == ["cloud_node", "estimator_node"]
     assert cloud.parameters["input"] == "depth"
     assert dict(cloud.remappings)["camera/depth/image"] == "/camera/camera/depth/image_rect_raw"
-    assert [f.name for f in cloud.files] == ["live.yaml", "realsense_d435.yaml"]
+    assert [f.name for f in cloud.files] == ["realsense_d435.yaml"]
     assert "sensor_pose" not in cloud.parameters  # from tf2
 
 
