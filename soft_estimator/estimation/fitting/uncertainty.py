@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.stats import chi2
 
 from soft_estimator.estimation.fitting.consider import Effect, mostly
 from soft_estimator.estimation.fitting.resampling import Resampling
@@ -19,6 +20,9 @@ NARROWED = 0.5
 _LEAST_NOISE = 0.1  # of the stated noise: exact points must not claim a certainty that the arithmetic does not have
 _LEAST_FRAMES = 4  # whose scores' spread means anything
 _LEAST_PATCHES = 6  # the same of patches
+# Spreads that noise alone gives in as many cases say nothing. To widen by every spread that happens to exceed what was
+# expected made intervals of clean data a sixth too wide: 50 % of them held 58 % of the truths.
+_CHANCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = 
     information = jacobian.T @ (jacobian * weight[:, None])
     prior = 1.0 / v.prior_std**2
     covariance = np.linalg.inv(information + np.diag(prior))
-    widen = widening(at, covariance, scale)
+    widen = beyond_chance(widening(at, covariance, scale), int(at.frame.max()))
     covariance = covariance * np.outer(widen, widen)
     theta = at.theta
     if resampling is not None:
@@ -144,7 +148,7 @@ def widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray
 
 def spread_widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.ndarray) -> np.ndarray:
     """How much wider than point-by-point noise each variable spreads when patches of the surface are the units, and
-    when the earlier half of the data is compared with the later one, at least 1.
+    when the earlier half of the data is compared with the later one; 1 where chance may have done it.
 
     Args:
         covariance: (JᵀWJ + prior)⁻¹. scale: noise over the stated one. patch: of each residual, (n,); -1 for none.
@@ -155,8 +159,15 @@ def spread_widening(at: Evaluation, covariance: np.ndarray, scale: float, patch:
     if len(used) >= _LEAST_PATCHES:
         place = np.searchsorted(used, patch[clouds])
         scores = np.stack([np.bincount(place, column, len(used)) for column in pull[clouds].T], axis=1)
-        widen = frame_widening(scores, covariance)
-    return np.maximum(widen, halves_apart(at, pull, covariance, scale))
+        widen = beyond_chance(frame_widening(scores, covariance), len(used) - 1)
+    return np.maximum(widen, beyond_chance(halves_apart(at, pull, covariance, scale), 1))
+
+
+def beyond_chance(widen: np.ndarray, freedom: int) -> np.ndarray:
+    """Widenings (P,), 1 for those that noise alone would exceed one time in twenty or more: their squares, times the
+    degrees of freedom of the spread they come from, are then χ²."""
+    limit = np.sqrt(chi2.ppf(_CHANCE, freedom) / freedom) if freedom > 0 else 1.0
+    return np.where(widen > limit, widen, 1.0)
 
 
 def halves_apart(at: Evaluation, pull: np.ndarray, covariance: np.ndarray, scale: float) -> np.ndarray:
