@@ -244,7 +244,8 @@ class EstimateConfig(Section):
         60000,
         low=0,
         doc="what the grid does to the answer is looked for on a grid of half the spacing, and taken off, where that "
-        "has at most this many nodes; 0 for never. Not for frames that the scene itself made, on this very grid",
+        "has at most this many nodes; what the time step does, with half the step, in any case. 0 for neither. Not for "
+        "frames that the scene itself made, with this very grid and step",
     )
 
     def __post_init__(self) -> None:

@@ -58,7 +58,10 @@ def write_frames(folder: Path, points: np.ndarray, stamps: str = "a.npy,0.04\n")
 @pytest.mark.slow
 def test_an_estimate_becomes_files_and_json(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    scene = write_scene(tmp_path)
+    # Recorded frames are taken for a real body's, whose grid and step are none: here they are the scene's own.
+    guess = {"youngs_modulus_pa": "15 kPa"}
+    estimate = {"parameters": ["youngs_modulus_pa"], "guess": guess, "grid_error_nodes": 0}
+    scene = write_scene(tmp_path, estimate=estimate)
     done = command("estimate", scene, "--out", str(out), "--json", "--backend", "cpu", "--save-frames", "--progress")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)  # nothing but the summary stands there

@@ -94,8 +94,15 @@ class Problem:
 
     def with_frames(self, frames: Sequence[Any]) -> Problem:
         """The same problem with other frames."""
+        return self._with(self.model, frames)
+
+    def with_model(self, model: Model) -> Problem:
+        """The same problem with another model of the same body."""
+        return self._with(model, self.frames)
+
+    def _with(self, model: Model, frames: Sequence[Any]) -> Problem:
         return Problem(
-            self.model,
+            model,
             self.variables,
             frames,
             loss=self.loss,

@@ -176,14 +176,15 @@ def _to_theta(v: Variable, value: float) -> float:
             raise ValueError(f"{v.label} = {value:g} must be positive to be estimated; give a positive first guess")
         return float(np.log(value))
     if v.transform == "logit":
-        high = _high(v)
+        high = upper_bound(v)
         if not 0 < value < high:
             raise ValueError(f"{v.label} = {value:g} must lie strictly between 0 and {high} to be estimated")
         return float(np.log(value / (high - value)))
     return float(value)
 
 
-def _high(v: Variable) -> float:
+def upper_bound(v: Variable) -> float:
+    """Of a variable with a logit transform, whose range begins at zero."""
     if v.kind.high is None:
         raise ValueError(f"{v.name} has a logit transform and no upper bound; give it one in the registry")
     return v.kind.high
@@ -195,7 +196,7 @@ def to_natural(v: Variable, theta: float) -> float:
         return float(np.exp(np.clip(theta, -60, 60)))
     if v.transform == "logit":
         share = 1 / (1 + np.exp(-np.clip(theta, -30, 30)))
-        return float(_high(v) * min(share, _MOST_OF_THE_WAY))
+        return float(upper_bound(v) * min(share, _MOST_OF_THE_WAY))
     return float(theta)
 
 
@@ -205,7 +206,7 @@ def natural_slope(v: Variable, theta: float) -> float:
         return to_natural(v, theta)
     if v.transform == "logit":
         value = to_natural(v, theta)
-        return value * (1 - value / _high(v))
+        return value * (1 - value / upper_bound(v))
     return 1.0
 
 

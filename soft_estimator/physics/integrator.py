@@ -44,6 +44,11 @@ class Integrator:
         """Whether a is an acceleration; otherwise it is the last step's mean velocity."""
         return self.ahead_a == 0.0
 
+    @property
+    def order(self) -> int:
+        """Of the error of a motion in the step. Rotations taken where a step starts are late by half of it."""
+        return 2 if self.predictor > 0.0 and (self.carries_acceleration or self.d_v == -1.0) else 1
+
     def velocity_ahead(self, v: Array, a: Array) -> Array:
         """The velocity that looks ahead to where rotations and contact are taken: v or a of the state."""
         return a if self.ahead_v == 0.0 else v
@@ -98,6 +103,14 @@ def hht_scheme(step_s: float, alpha: float = -0.05, *, lagged: bool = False) -> 
         e_v=-1 / (beta * dt),
         e_a=1 - 1 / (2 * beta),
     )
+
+
+def with_step(scheme: Integrator, step_s: float) -> Integrator:
+    """The same scheme for another step."""
+    lagged = scheme.predictor == 0.0
+    if scheme.carries_acceleration:
+        return hht_scheme(step_s, scheme.c_k - 1.0, lagged=lagged)
+    return theta_scheme(step_s, scheme.c_k, lagged=lagged)
 
 
 # Not a step but a force balance: g = f - f_int(u), with Δu = 0 and nothing damped.

@@ -14,7 +14,11 @@ from soft_estimator.camera.scene_cameras import watched_s
 from soft_estimator.config_estimation import EstimateConfig
 from soft_estimator.estimation.fitting.answer import answer_of, is_wide
 from soft_estimator.estimation.fitting.completing import completed
-from soft_estimator.estimation.fitting.grid_error import without_grid_error
+from soft_estimator.estimation.fitting.discretisation import (
+    on_half_the_spacing,
+    with_half_the_step,
+    without_discretisation_error,
+)
 from soft_estimator.estimation.fitting.least_squares import Fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior
 from soft_estimator.estimation.problem import Problem
@@ -137,7 +141,7 @@ def estimate_scene(
     else:
         problem, best, around = answer_of(problem, best)
     if not simulated and not stopped:
-        around = _without_grid_error(scene, problem, best, around, progress)
+        around = _without_discretisation_error(scene, problem, best, around, progress)
     last_u, last_residual = _last_frame(problem, field, backend, around.theta)
     seconds["posterior_s"] = perf_counter() - clock
     return EstimateResult(
@@ -175,26 +179,31 @@ def _searched(
         return best, [best], None, why
 
 
-def _without_grid_error(
+def _without_discretisation_error(
     scene: Scene, problem: Problem, best: Fit, around: Posterior, progress: Progress | None
 ) -> Posterior:
-    """The posterior without what the scene's grid does to it, where a finer grid is not too large to ask."""
+    """The posterior without what the scene's step and grid do to it; of the grid where a finer one is not too large."""
     config = scene.config.estimate
-    # A grid of half the spacing has about eight times the nodes.
-    if config is None or 8 * scene.body.node_count > config.grid_error_nodes or best.evaluation.jacobian is None:
+    if config is None or config.grid_error_nodes == 0 or best.evaluation.jacobian is None:
         return around
+    # A grid of half the spacing has about eight times the nodes.
+    parts = 2 if 8 * scene.body.node_count <= config.grid_error_nodes else 1
     if progress is not None:
-        progress("grid", 0, 1, "the grid's own error")
-    fine = on_finer_grid(scene)
-    finer = Problem(
-        fine.model,
-        problem.variables,
-        problem.frames,
-        loss=problem.loss,
-        backend=problem.backend,
-        known=problem.known,
-    )
-    return without_grid_error(problem, best.evaluation, around, finer)
+        progress("refining", 0, parts, "what the step does to the answer")
+    refinements = [with_half_the_step(problem, best.evaluation)]
+    if parts == 2:
+        if progress is not None:
+            progress("refining", 1, parts, "what the grid does to the answer")
+        finer = Problem(
+            on_finer_grid(scene).model,
+            problem.variables,
+            problem.frames,
+            loss=problem.loss,
+            backend=problem.backend,
+            known=problem.known,
+        )
+        refinements.append(on_half_the_spacing(finer, best.evaluation))
+    return without_discretisation_error(problem, best.evaluation, around, refinements)
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:

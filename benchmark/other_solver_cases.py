@@ -1,0 +1,233 @@
+"""The cases of `bench_other_solver.py`: what all draws of a case share, and the estimate of one draw."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from soft_estimator.estimation.fitting.discretisation import GRID, STEP, Refinement, without_discretisation_error
+from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
+from soft_estimator.estimation.fitting.uncertainty import posterior
+from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.surface_distance import point_residuals
+from soft_estimator.estimation.variables import make_variables
+from soft_estimator.geometry.rigid import RigidPath
+from soft_estimator.geometry.shapes import Box, sample
+from soft_estimator.physics.body import Body, build_body
+from soft_estimator.physics.dirichlet import FixedRegion
+from soft_estimator.physics.integrator import theta_scheme
+from soft_estimator.physics.model import Model, build_model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.step import Simulation
+
+try:
+    from reference_beam import DENSITY, LENGTH, THICKNESS, WIDTH, Beam, clamped_beam, released, set_off, shaken
+except ModuleNotFoundError as missing:
+    print(f"left out: no module {missing.name}; pip install -e '.[bench]'", file=sys.stderr)
+    sys.exit(0)
+
+YOUNG, POINTS, STEPS, FRAMES = 2e6, 3000, 100, 10
+NAMES = ["youngs_modulus_pa", "poissons_ratio"]
+GRAVITY = np.array([0.0, -0.8, 1.2])
+SPIN = np.array([9.0, 0.0, 1.0])
+SWING, TWIST, RATES = np.array([0.0, 4e-3, 0.0]), 0.08, (2 * np.pi * 2.5, 2 * np.pi * 15.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """step_s: of our simulation. motion: u(t) of the reference, (T, n). gravity, spin: as our parameters have them."""
+
+    step_s: float
+    motion: Callable[[Beam, np.ndarray], np.ndarray]
+    gravity_m_s2: np.ndarray
+    spin_rad_s: np.ndarray
+    base_moves: bool = False
+
+    @property
+    def times_s(self) -> np.ndarray:
+        """Of the frames."""
+        return self.step_s * np.linspace(STEPS / FRAMES, STEPS, FRAMES).round()
+
+
+STILL = np.zeros(3)
+CASES = {
+    "released": Case(2e-3, lambda beam, t: released(beam, GRAVITY, t), GRAVITY, STILL),
+    "shaken": Case(1.33e-3, lambda beam, t: shaken(beam, SWING, TWIST, RATES, t), STILL, STILL, True),
+    "spun": Case(0.7e-3, lambda beam, t: set_off(beam, SPIN, t), STILL, SPIN),
+}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """One case at one ν: what a draw of its noise needs, and where the folder keeps it for all of them."""
+
+    folder: str
+    name: str
+    poissons_ratio: float
+    cells: int
+
+    @property
+    def case(self) -> Case:
+        return CASES[self.name]
+
+    def file(self, part: str) -> Path:
+        return Path(self.folder) / f"{self.name}_{self.poissons_ratio:g}_{part}.npy"
+
+    @property
+    def parameters(self) -> Parameters:
+        case = self.case
+        return Parameters(
+            np.array([YOUNG]),
+            self.poissons_ratio,
+            DENSITY,
+            gravity_m_s2=case.gravity_m_s2,
+            angular_velocity_rad_s=case.spin_rad_s,
+        )
+
+
+def base_path(case: Case) -> RigidPath:
+    """The base's motion at the steps of our simulation and half-way between them."""
+    if not case.base_moves:
+        return RigidPath()
+    times = 0.5 * case.step_s * np.arange(2 * STEPS + 3)
+    swing, twist = (0.5 * (1 - np.cos(rate * times))[:, None] for rate in RATES)
+    return RigidPath(times, swing * SWING, twist * np.array([TWIST, 0.0, 0.0]))
+
+
+@lru_cache(maxsize=4)
+def our_beam(cells: int) -> tuple[Body, CarriedField]:
+    body = build_body(sample(Box((LENGTH, THICKNESS, WIDTH)), THICKNESS / cells))
+    return body, carry_field(body)
+
+
+def model_of(case: Case, cells: int, step_s: float) -> Model:
+    """Our beam of `cells` cells through the thickness."""
+    root = Box((1e-6, 1.0, 1.0), (-LENGTH / 2, 0.0, 0.0))
+    return build_model(
+        our_beam(cells)[0],
+        theta_scheme(step_s),
+        fixed=[FixedRegion(root, "strong", base_path(case))],
+        solver=SolverSettings(1e-6, 5000),
+    )
+
+
+def problem_of(truth: Truth, frames: list[ObservedFrame]) -> Problem:
+    """Our beam with E and ν to be found."""
+    true, model = truth.parameters, model_of(truth.case, truth.cells, truth.case.step_s)
+    guess = replace(true, youngs_modulus_pa=np.array([1.1 * YOUNG]), poissons_ratio=truth.poissons_ratio - 0.05)
+    return Problem(model, make_variables(guess, NAMES), frames, field=our_beam(truth.cells)[1])
+
+
+# What all draws of a case share, each part (resolution, steps a step) a task of its own.
+REFINED = {"coarse": (1, 1), "finer": (2, 1), "shorter": (1, 2)}
+
+
+def prepare(item: tuple[Truth, str]) -> float:
+    """Write a part of what all draws share; the seconds it took.
+
+    "reference": the other solver's points, their normals (world frame, (T, P, 3) each) and areas; else one of REFINED:
+    u of our own simulation at the truth in all frames, (T, N, 3).
+    """
+    truth, part = item
+    clock, case = perf_counter(), truth.case
+    if part == "reference":
+        beam, path = clamped_beam(YOUNG, truth.poissons_ratio), base_path(case)
+        body_frame = beam.points_m + beam.at_points(case.motion(beam, case.times_s))
+        posed = [path.at(time) for time in case.times_s]
+        points = np.stack([at @ turn.T + shift for at, (turn, shift) in zip(body_frame, posed, strict=True)])
+        np.save(truth.file("points"), points)
+        np.save(truth.file("normals"), np.stack([beam.normals @ turn.T for turn, _ in posed]))
+        np.save(truth.file("areas"), beam.area_m2)
+        return perf_counter() - clock
+    finer, shorter = REFINED[part]
+    simulation = Simulation(model_of(case, finer * truth.cells, case.step_s / shorter), truth.parameters)
+    state, motion = simulation.initial_state(), []
+    for step in range(1, shorter * STEPS + 1):
+        state, _ = simulation.step(state)
+        if step % (shorter * STEPS // FRAMES) == 0:
+            motion.append(state.u)
+    np.save(truth.file(part), np.stack(motion))
+    return perf_counter() - clock
+
+
+@lru_cache(maxsize=6)
+def prepared(file: Path) -> np.ndarray:
+    return np.load(file)
+
+
+def frames_of(truth: Truth, noise_m: float, seed: int) -> list[ObservedFrame]:
+    """Noisy clouds of the reference's surface."""
+    rng, out = np.random.default_rng(seed), []
+    points, normals, areas = (prepared(truth.file(part)) for part in ("points", "normals", "areas"))
+    full = np.full(POINTS, noise_m)
+    for time, at, normal in zip(truth.case.times_s, points, normals, strict=True):
+        chosen = rng.choice(len(at), POINTS, replace=False, p=areas / areas.sum())
+        noisy = at[chosen] + noise_m * rng.normal(size=(POINTS, 1)) * normal[chosen]
+        out.append(ObservedFrame(float(time), noisy, full, np.zeros(POINTS), normal[chosen]))
+    return out
+
+
+def residuals_of(truth: Truth, part: str, frames: list[ObservedFrame]) -> np.ndarray:
+    """Whitened distances of the frames' points from our simulation at the truth, (n,)."""
+    body, field = our_beam(REFINED[part][0] * truth.cells)
+    motion = prepared(truth.file(part))
+    each = [point_residuals(body, field, f, u).value_m / f.std_m for f, u in zip(frames, motion, strict=True)]
+    return np.concatenate(each)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of one draw: values of E and ν, their stated deviations and intervals (2,) each, the values with the errors of
+    grid and step in them, the mean squared whitened residual, simulations with tangents and seconds it took."""
+
+    value: list[float]
+    std: list[float]
+    low: list[float]
+    high: list[float]
+    uncorrected: list[float]
+    misfit: float
+    simulations: int
+    seconds: float
+
+
+def trial(item: tuple[Truth, float, int]) -> Answer:
+    """One draw of the noise, estimated."""
+    truth, noise_m, seed = item
+    clock, frames = perf_counter(), frames_of(truth, noise_m, seed)
+    problem = problem_of(truth, frames)
+    start = make_variables(truth.parameters, NAMES).start()
+    found = fit(problem, start, windows=[FRAMES], settings=LeastSquaresSettings(step_tolerance=1e-3))
+    around, here = posterior(problem, found.evaluation), residuals_of(truth, "coarse", frames)
+    refinements = [
+        Refinement(source, 2, found.evaluation.residual + residuals_of(truth, part, frames) - here)
+        for source, part in ((STEP, "shorter"), (GRID, "finer"))
+    ]
+    answer = without_discretisation_error(problem, found.evaluation, around, refinements).estimates
+    return Answer(
+        value=[e.value for e in answer],
+        std=[e.std for e in answer],
+        low=[e.low for e in answer],
+        high=[e.high for e in answer],
+        uncorrected=[e.value for e in around.estimates],
+        misfit=float((found.evaluation.residual**2).mean()),
+        simulations=problem.simulations,
+        seconds=perf_counter() - clock,
+    )
+
+
+def compile_loops() -> None:
+    """Run every loop once, on a small beam, so that no worker has to compile it."""
+    truth = Truth("", "released", 0.3, 2)
+    vertices = our_beam(2)[0].surface_positions_m()
+    frame = ObservedFrame.of(truth.case.step_s, vertices, 1e-3)
+    frames = [frame, replace(frame, along=np.tile([0.0, 1.0, 0.0], (len(vertices), 1)))]
+    problem_of(truth, frames).evaluate(make_variables(truth.parameters, NAMES).start(), jacobian=True)
