@@ -66,7 +66,7 @@ setup(
     python_requires=">=3.10,<3.14",
     install_requires=[
         "numpy>=1.26,<3",
-        "scipy>=1.11,<2",
+        "scipy>=1.11.1,<2",
         "numba>=0.60,<1",
         "pyyaml>=6,<7",
         "trimesh>=4,<6",

@@ -90,5 +90,5 @@ def test_the_saved_estimate_is_strict_json() -> None:
     assert saved["noise_scale"] is None
     assert saved["parameters"][0] == {
         "name": "youngs_modulus_pa", "unit": "Pa", "value": 1.0, "std": 0.1, "low": 0.8, "high": 1.2,
-        "observable": True, "reason": "",
+        "observable": True, "reason": "", "mostly": "",
     }  # fmt: skip

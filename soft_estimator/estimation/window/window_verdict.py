@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.frame_times import between
 
+# Of a frame, evenly taken: the allowance of a patch outweighs the noise of its median from some 15 points on.
+_MOST_POINTS = 400
+
 
 class WindowVerdict:
     """Judges windows of one body.
@@ -26,7 +30,7 @@ class WindowVerdict:
 
     def __init__(self, body: Body, points: int, known: KnownToConfig | None) -> None:
         self.body, self.allowance_m = body, allowance_m(known or KnownToConfig(), body)
-        self.patches = SurfacePatches(body, points)
+        self.patches = SurfacePatches(body, min(points, _MOST_POINTS))
         self._places: dict[
             int, tuple[Any, Places]
         ] = {}  # by the frame's identity; with the frame, so that it is unique
@@ -40,11 +44,12 @@ class WindowVerdict:
         self._places = {id(e.frame): self._place(e, fit) for e in clouds}
         step = answer.z - fit.at.z
         patch, std, neighbour = joined_places([self._places[id(e.frame)][1] for e in clouds])
+        left = [(e.residual + e.jacobian @ step)[_chosen(e)] for e in clouds]
         return judge(
             Evidence(
-                residual=np.concatenate([e.residual + e.jacobian @ step for e in clouds]),
+                residual=np.concatenate(left),
                 std_m=std,
-                frame=np.repeat(np.arange(len(clouds)), [len(e.residual) for e in clouds]),
+                frame=np.repeat(np.arange(len(clouds)), [len(part) for part in left]),
                 patch=patch,
                 neighbour=neighbour,
                 time_s=np.array([e.frame.time_s for e in clouds]),
@@ -60,4 +65,13 @@ class WindowVerdict:
             return self._places[id(e.frame)]
         host = fit.motion.backend.to_host
         u = between(host(e.before.state.u), host(e.after.state.u), e.share).astype(np.float64)
-        return e.frame, self.patches.of(e.frame, u, len(e.residual))
+        frame, chosen = e.frame, _chosen(e)
+        if isinstance(frame, ObservedFrame) and len(frame.points_m) == len(e.residual):
+            frame = replace(frame, points_m=frame.points_m[chosen], std_m=frame.std_m[chosen])
+        return e.frame, self.patches.of(frame, u, len(chosen))
+
+
+def _chosen(e: PredictedFrame) -> np.ndarray:
+    """Which of a frame's points are looked at."""
+    count = len(e.residual)
+    return np.arange(count) if count <= _MOST_POINTS else np.linspace(0, count - 1, _MOST_POINTS).astype(np.int64)
