@@ -13,6 +13,7 @@ points of each cell.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from soft_estimator.backends.whole_steps import Array
@@ -202,6 +203,12 @@ class ContactLoops(Protocol):
         position, u: of the nodes (N, 3) [m]. normal: n (3,). offset: d [m]. sharpness: a [1/m].
         """
 
+    def soft_depths(self, distance: Array, sharpness: float, depth: Array, slope: Array, /) -> None:
+        """Depth -softmin_a(δ, 0) [m] and slope σ = 1/(1 + exp(aδ)) at distances δ (P,) [m], each (P,)."""
+
+    def soft_energies(self, distance: Array, sharpness: float, out: Array, /) -> None:
+        """out (P,) [m²]: ∫ from δ to ∞ of the depth; 0 beyond sixty widths 1/a, where e⁻⁶⁰ of it is left."""
+
     def at_points(self, nodal: Array, nodes: Array, weight: Array, out: Array, /) -> None:
         """out (P, 3): nodal values (N, 3) at the contact points."""
 
@@ -231,7 +238,10 @@ class ContactLoops(Protocol):
 
 
 class MatrixLoops(Protocol):
-    """The block-sparse matrix and its solver."""
+    """Sums, the block-sparse matrix and its solver."""
+
+    def sums(self, pairs: Sequence[tuple[Array, Array | None]], /) -> list[float]:
+        """Σ a b of every pair of arrays of one shape, Σ a where b is None: in double precision, read back at once."""
 
     def add_blocks(self, slots: Array, values: Array, blocks: Array, /) -> None:
         """blocks[slots] += values, in order; slots (S,), values (S, 9)."""

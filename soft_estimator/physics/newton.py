@@ -97,16 +97,20 @@ class StepPotential:
         stage = self.stage(increment)
         prepared = s.prepare(stage)
         pulled = self.linear.times(increment)
-        parts = [0.5 * _dot(increment, pulled), -_dot(self.force, increment)]
-        imbalance, forces = self.force - pulled, _norm(self.force) + _norm(pulled)
+        imbalance, shares, potentials = self.force - pulled, [self.force, pulled], []
         for term, at in zip(s.terms, prepared):
             if term.curved:
-                share = s.xp.zeros_like(imbalance)
-                term.add_residual(stage, at, share)
-                imbalance, forces = imbalance + share, forces + _norm(share)
-                parts.append(term.potential_j(stage, at))
-        size = _norm(imbalance * d.free[:, None])
-        return Trial(increment, stage, prepared, imbalance, size, forces, sum(parts), sum(map(abs, parts)))
+                shares.append(s.xp.zeros_like(imbalance))
+                term.add_residual(stage, at, shares[-1])
+                imbalance = imbalance + shares[-1]
+                potentials.append((term.potential_j(stage, at), None))
+        on_free = imbalance * d.free[:, None]
+        squares = [(x, x) for x in (on_free, *shares)]
+        # All numbers in one go: where they come from another device, each journey is as long as a kernel.
+        work, lost, *found = s.backend.sums([(increment, pulled), (self.force, increment), *squares, *potentials])
+        size, *sizes = np.sqrt(found[: len(squares)]).tolist()
+        parts = [0.5 * work, -lost, *found[len(squares) :]]
+        return Trial(increment, stage, prepared, imbalance, size, sum(sizes), sum(parts), sum(map(abs, parts)))
 
     def system(self, trial: Trial, definite: bool) -> LinearSystem:
         """The second derivative of Φ."""
@@ -149,7 +153,8 @@ class Rounds:
         """Imbalance [N] that the rounding of displacements makes: a body at rest far from the origin has no other."""
         d, u = self.simulation.device, self.potential.state.u
         stiff = self.system.blocks[d.slot[:, 13]][:, ::4]
-        return float(np.finfo(u.dtype).eps) * _norm(stiff * (abs(u) + d.spacing_m))
+        made = stiff * (abs(u) + d.spacing_m)
+        return float(np.finfo(u.dtype).eps) * float(np.sqrt(self.backend.sums([(made, made)])[0]))
 
     def _assemble(self, definite: bool) -> None:
         clock = perf_counter()
@@ -219,21 +224,26 @@ class Rounds:
 
     def _search(self, direction: Array) -> Trial | None:
         """The furthest of ever shorter steps that Φ falls along enough; None where there is none."""
-        start, slope = self.trial, _dot(self.trial.imbalance, direction)
+        start, slope = self.trial, self._along(self.trial, direction)
         noise = _NOISE[np.dtype(self.simulation.model.dtype)] * start.scale_j
         if not slope > 0.0:
             return None
         length = 1.0
         while length >= SHORTEST:
             with np.errstate(over="ignore", invalid="ignore"):
-                tried = self.potential.at(start.increment + length * direction)
+                way = direction if length == 1.0 else length * direction
+                tried = self.potential.at(start.increment + way)
                 fall = start.potential_j - tried.potential_j
             # Where rounding hides the fall of Φ its slope must have come closer to zero.
             enough = np.isfinite(fall) and fall >= SUFFICIENT * length * slope - noise
-            if enough and (fall > noise or abs(_dot(tried.imbalance, direction)) < slope):
+            if enough and (fall > noise or abs(self._along(tried, direction)) < slope):
                 return tried
             length *= _shorter(fall, length * slope)
         return None
+
+    def _along(self, trial: Trial, direction: Array) -> float:
+        """How fast Φ falls along a direction there."""
+        return self.backend.sums([(trial.imbalance, direction)])[0]
 
 
 def _shorter(fall: float, promised: float) -> float:
@@ -241,11 +251,3 @@ def _shorter(fall: float, promised: float) -> float:
     if not np.isfinite(fall):
         return 0.1
     return float(np.clip(0.5 * promised / max(promised - fall, 1e-300), 0.1, 0.5))
-
-
-def _dot(a: Array, b: Array) -> float:
-    return float((a * b).sum(dtype=np.float64))
-
-
-def _norm(a: Array) -> float:
-    return float(np.sqrt(_dot(a, a)))

@@ -196,6 +196,35 @@ def test_contact(same, arrays):
     same("add_contact_blocks", arrays.normal, value, *arrays.links, arrays.body.slot, blocks)
 
 
+def test_soft_contact(same):
+    """log(1 + e^-t)/a, 1/(1 + e^t) and -Li₂(-e^-t)/a² at t = aδ deep under, near and far over an obstacle, and where
+    nothing is left; functions of one number, so alike to a few last bits."""
+    distance = np.concatenate([np.linspace(-0.04, 0.03, 701), [-1e-9, 0.0, 1e-9, 0.031, 1.0]])
+    depth, slope, energy = (np.full(len(distance), np.nan) for _ in range(3))
+    depth, slope = same("soft_depths", distance, 2000.0, depth, slope, outputs=2, tolerance=1e-14)
+    (energy,) = same("soft_energies", distance, 2000.0, energy, tolerance=1e-14)
+    inside = np.abs(distance) < 2e-3  # where the largest do not hide the others
+    same("soft_energies", distance[inside], 2000.0, energy[inside], tolerance=1e-14)
+    assert (energy[distance > 0.0301] == 0).all() and (energy[distance < 0.015] > 0).all() and (depth >= 0).all()
+
+
+def test_sums(fast, reference, arrays):
+    """Σ a b and Σ a of many pairs at once, short and long, in both precisions and with gaps between their numbers:
+    within the rounding of products in the arrays' own precision, by Cauchy and Schwarz."""
+    a, b = arrays.nodal(1.0, 1), arrays.nodal(1.0, 2)
+    wide, strided = noise((arrays.cells, 24)), arrays.nodal(1.0, 3)[::2, 1]
+    pairs = [(a, b), (a, a), (wide, None), (strided, strided), (strided, None), (b.astype(float), a), (a[:1, 0], None)]
+    pairs *= 3
+    up = [tuple(None if x is None else fast.to_device(x) for x in pair) for pair in pairs]
+    up[3] = (fast.to_device(arrays.nodal(1.0, 3))[::2, 1],) * 2
+    found, want = fast.sums(up), reference.sums(pairs)
+    assert found == fast.sums(up) and fast.sums([]) == []
+    for (x, y), got, wanted in zip(pairs, found, want):
+        size = np.linalg.norm(x) * (np.sqrt(x.size) if y is None else np.linalg.norm(y))
+        assert abs(got - wanted) <= {np.float64: 1e-14, np.float32: 1e-7}[arrays.real] * size
+    assert want[0] == pytest.approx(float((a.astype(float) * b).sum()), rel=1e-12) and want[1] > 0
+
+
 def test_add_blocks_adds_repeated_slots_in_order(same, arrays):
     """The same sums in the same order: the same bits."""
     slots = np.random.default_rng(0).integers(0, 50, 4000)

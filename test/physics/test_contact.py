@@ -11,6 +11,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from soft_estimator.backends.cpu.contact import softplus_and_slope
+from soft_estimator.backends.cpu.soft_contact import softplus_integral
 from soft_estimator.geometry.shapes import Box, Placed, Sphere, sample
 from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.physics.body import build_body
@@ -21,7 +22,7 @@ from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.statics import solve_static
 from soft_estimator.physics.step import Simulation
-from soft_estimator.physics.terms.contact import Contact, ContactLaw, softplus_integral
+from soft_estimator.physics.terms.contact import Contact, ContactLaw
 from soft_estimator.physics.terms.interface import Assembly
 
 DENSITY, GRAVITY = 1000.0, 9.81

@@ -26,7 +26,9 @@ from soft_estimator.backends.cpu import (
     pressure,
     relaxation,
     rotation,
+    soft_contact,
 )
+from soft_estimator.backends.cpu.sums import sums
 
 # Below this many rows an iteration is shorter than waking a second thread; the bits are the same either way.
 _ONE_THREAD_BELOW = 3000
@@ -68,11 +70,14 @@ class CpuBackend:
     gather_blocks = staticmethod(neo_hookean.gather_blocks)
     block_products = staticmethod(neo_hookean.block_products)
     contact_points = staticmethod(contact.contact_points)
+    soft_depths = staticmethod(soft_contact.soft_depths)
+    soft_energies = staticmethod(soft_contact.soft_energies)
     at_points = staticmethod(contact.at_points)
     spread_along = staticmethod(contact.spread_along)
     columns_at_points = staticmethod(contact.columns_at_points)
     spread_columns = staticmethod(contact.spread_columns)
     add_contact_blocks = staticmethod(contact.add_contact_blocks)
+    sums = staticmethod(sums)
     add_blocks = staticmethod(linear.add_blocks)
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)

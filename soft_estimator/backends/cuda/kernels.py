@@ -94,6 +94,12 @@ def _module(name: str, real: str, *defines: str) -> cupy.RawModule:
     )
 
 
+@cache
+def _real_name(real: np.dtype) -> str:
+    """NumPy spells a type's name out anew each time it is asked."""
+    return real.name
+
+
 def launch(
     name: str, function: str, real: npt.DTypeLike, threads: int, *arguments: object, grid: tuple[int, ...] = ()
 ) -> None:
@@ -101,7 +107,7 @@ def launch(
     if threads <= 0:
         return
     blocks = (threads + _THREADS - 1) // _THREADS
-    kernel(name, function, np.dtype(real).name)((blocks, *grid), (_THREADS,), tuple(map(_argument, arguments)))
+    kernel(name, function, _real_name(np.dtype(real)))((blocks, *grid), (_THREADS,), tuple(map(_argument, arguments)))
 
 
 def allow_shared_bytes(function: cupy.RawKernel, count: int) -> None:

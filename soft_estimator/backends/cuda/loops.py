@@ -236,6 +236,18 @@ def contact_points(
     launch("contact", "contact_points", real, count, *arguments)
 
 
+def soft_depths(distance: Array, sharpness: float, depth: Array, slope: Array) -> None:
+    count, given = len(distance), (typed(distance, np.float64), float(sharpness))
+    with writing(depth, np.float64) as y, writing(slope, np.float64) as z:
+        launch("contact", "soft_depths", np.float64, count, count, *given, y, z)
+
+
+def soft_energies(distance: Array, sharpness: float, out: Array) -> None:
+    count = len(distance)
+    with writing(out, np.float64) as y:
+        launch("contact", "soft_energies", np.float64, count, count, typed(distance, np.float64), float(sharpness), y)
+
+
 def at_points(nodal: Array, nodes: Array, weight: Array, out: Array) -> None:
     real, count = real_of(nodal), len(nodes)
     with writing(out, np.float64) as y:
@@ -254,11 +266,10 @@ def columns_at_points(nodal: Array, nodes: Array, weight: Array, out: Array) -> 
 
 
 def spread_columns(value: Array, node_cells: Array, point_start: Array, weight: Array, out: Array) -> None:
-    along = cupy.array([1.0, 0.0, 0.0])
-    for j in range(value.shape[1]):
-        total = cupy.zeros((len(out), 3))
-        spread_along(along, value[:, j], node_cells, point_start, weight, total)
-        out[:, j] += total[:, 0]
+    nodes, width = out.shape
+    points = (typed(value, np.float64), node_cells, point_start, weight)
+    with writing(out, np.float64) as y:
+        launch("contact", "spread_columns", np.float64, nodes * width, nodes, width, *points, y)
 
 
 def add_contact_blocks(

@@ -27,6 +27,14 @@ def depth_and_slope(sharpness: float, distance: Array) -> tuple[Array, Array]:
     return np.logaddexp(0.0, -sharpness * distance) / sharpness, expit(-sharpness * distance)
 
 
+def soft_depths(distance: Array, sharpness: float, depth: Array, slope: Array) -> None:
+    depth[...], slope[...] = depth_and_slope(sharpness, distance)
+
+
+def soft_energies(distance: Array, sharpness: float, out: Array) -> None:
+    out[...] = np.where(sharpness * distance < 60.0, softplus_integral(sharpness, distance), 0.0)
+
+
 def contact_points(
     position: Array,
     u: Array,

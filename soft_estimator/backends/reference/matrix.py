@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import fsum
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -16,6 +19,12 @@ def matrix_of(row_start: Array, column: Array, blocks: Array) -> sp.bsr_matrix:
     """The matrix (3N, 3N), in double precision."""
     size = 3 * (len(row_start) - 1)
     return sp.bsr_matrix((blocks.astype(np.float64).reshape(-1, 3, 3), column, row_start), shape=(size, size))
+
+
+def sums(pairs: Sequence[tuple[Array, Array | None]]) -> list[float]:
+    """Without any rounding but that of the products and of the result."""
+    wide = [(np.asarray(a, np.float64), 1.0 if b is None else np.asarray(b, np.float64)) for a, b in pairs]
+    return [fsum((a * b).ravel()) if np.isfinite(a * b).all() else float((a * b).sum()) for a, b in wide]
 
 
 def add_blocks(slots: Array, values: Array, blocks: Array) -> None:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import spence
 
 from soft_estimator.backends.interface import Array
 from soft_estimator.geometry.grid import CORNER_OFFSETS
@@ -68,8 +67,7 @@ class Touch:
 
     Attributes:
         time_s: when. x: their places (P, 3) [m]. normal: (3,) or (P, 3). distance, depth [m], slope: δ, s, σ, (P,).
-        ahead: how far the guess moves them by the time of the force balance (P, 3) [m].
-        implicit: whether Δu is to be taken off `ahead`.
+        implicit: whether contact's stiffness is in the system.
     """
 
     time_s: float
@@ -78,7 +76,6 @@ class Touch:
     distance: Array
     depth: Array
     slope: Array
-    ahead: Array
     implicit: bool
 
 
@@ -92,7 +89,6 @@ class Contact(Term[Touch]):
         super().__init__(device, values, start)
         self.law, self.obstacle = law, law.obstacle.bind(device.backend, values)
         self.sharpness = values.contact_sharpness_per_m
-        self._host_factor = device.host(self.factor)
         self.rest_points = device.rest_points
         self._last: tuple[State, tuple[Array, Array, Array, Array]] | None = None
 
@@ -105,15 +101,19 @@ class Contact(Term[Touch]):
         """Places, distance, smooth depth and slope of the contact points at displacement u."""
         x = self.rest_points + self.device.at_points(u)
         distance = self.obstacle.distance(x, time_s)
-        depth, slope = softplus_and_slope(self.device.xp, self.sharpness, distance)
-        return x, distance, depth, slope
+        return x, distance, *self._soft(distance)
+
+    def _soft(self, distance: Array) -> tuple[Array, Array]:
+        """Smooth depth [m] and slope at distances (P,) [m]."""
+        depth, slope = self.device.xp.empty_like(distance), self.device.xp.empty_like(distance)
+        self.device.backend.soft_depths(distance, self.sharpness, depth, slope)
+        return depth, slope
 
     def prepare(self, stage: Stage) -> Touch:
         implicit = self.law.implicit or stage.all_implicit
         time_s = stage.balance_time_s if implicit else stage.state.time_s
         x, distance, depth, slope = self.touch(stage.predicted if implicit else stage.state.u, time_s)
-        ahead = stage.scheme.c_k * self.device.at_points(stage.guess)
-        return Touch(time_s, x, self.obstacle.gradient(x, time_s), distance, depth, slope, ahead, implicit)
+        return Touch(time_s, x, self.obstacle.gradient(x, time_s), distance, depth, slope, implicit)
 
     def add_blocks(self, stage: Stage, at: Touch, assembly: Assembly) -> None:
         if not at.implicit or float(at.slope.max()) < _UNTOUCHED:
@@ -138,28 +138,28 @@ class Contact(Term[Touch]):
         assembly.add_blocks(slots.ravel(), blocks.reshape(-1, 9))
 
     def add_force(self, stage: Stage, at: Touch, rhs: Array) -> None:
-        rhs += self.device.spread(self._pressing(at, self._gap(stage, at, None)))
+        rhs += self.device.spread(self._pressing(at, self._gap(self._moved(stage, at, None), at)))
 
     def add_residual(self, stage: Stage, at: Touch, out: Array) -> None:
-        if float(at.slope.max()) >= _UNTOUCHED:
-            out += self.device.spread((self.factor * at.depth)[:, None] * at.normal)
+        out += self.device.spread((self.factor * at.depth)[:, None] * at.normal)
 
-    def potential_j(self, stage: Stage, at: Touch) -> float:
-        return self._energy_j(at.distance) / stage.scheme.c_k
+    def potential_j(self, stage: Stage, at: Touch) -> Array:
+        return self._energies_j(at.distance) / stage.scheme.c_k
 
     def whole_slope(self, stage: Stage, at: Touch) -> bool:
         return self.obstacle.curvature(at.x, at.time_s) is None  # A leaves out how the normals turn
 
     def _moved(self, stage: Stage, at: Touch, increment: Array | None) -> Array:
         """What the gap measures along the normal (P, 3): c_k (guess - Δu), or c_k times minus the guess."""
+        ahead = stage.scheme.c_k * self.device.at_points(stage.guess)
         if not at.implicit:
-            return -at.ahead
+            return -ahead
         if increment is None:
-            return at.ahead
-        return at.ahead - stage.scheme.c_k * self.device.at_points(increment)
+            return ahead
+        return ahead - stage.scheme.c_k * self.device.at_points(increment)
 
-    def _gap(self, stage: Stage, at: Touch, increment: Array | None) -> Array:
-        return (self._moved(stage, at, increment) * at.normal).sum(axis=1)
+    def _gap(self, moved: Array, at: Touch) -> Array:
+        return (moved * at.normal).sum(axis=1)
 
     def _pressing(self, at: Touch, gap: Array) -> Array:
         """Force on every point [N], (P, 3)."""
@@ -176,7 +176,8 @@ class Contact(Term[Touch]):
         if float(at.slope.max()) < _UNTOUCHED:
             return
         scheme = stage.scheme
-        moved, gap = self._moved(stage, at, increment), self._gap(stage, at, increment)
+        moved = self._moved(stage, at, increment)
+        gap = self._gap(moved, at)
         bend = self.sharpness * at.slope * (1 - at.slope) * gap
         dx = changes.u + scheme.c_k * changes.guess if at.implicit else changes.u
         along = self._columns_along(dx, at.normal) + self.obstacle.distance_push(at.x, at.time_s, directions)
@@ -232,7 +233,8 @@ class Contact(Term[Touch]):
         if float(at.slope.max()) < _UNTOUCHED:
             return
         d, scheme = self.device, stage.scheme
-        moved, gap = self._moved(stage, at, increment), self._gap(stage, at, increment)
+        moved = self._moved(stage, at, increment)
+        gap = self._gap(moved, at)
         pulled = d.at_points(lmbda)
         along = self.factor * (pulled * at.normal).sum(axis=1)
         bend = self.sharpness * at.slope * (1 - at.slope) * gap
@@ -250,13 +252,13 @@ class Contact(Term[Touch]):
         out.guess += scheme.c_k * x_bar + m_bar if at.implicit else -m_bar
 
     def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
-        return {"contact_j": self._energy_j(self._touch_of(state)[1])}
+        return {"contact_j": float(self._energies_j(self._touch_of(state)[1]).sum())}
 
-    def _energy_j(self, distance: Array) -> float:
-        """Energy of points at given distances (P,) [J]; those sixty widths of the onset away hold e⁻⁶⁰ of it."""
-        far = self.device.host(distance)
-        near = np.flatnonzero(far < 60.0 / self.sharpness)
-        return float(self._host_factor[near] @ softplus_integral(self.sharpness, far[near]))
+    def _energies_j(self, distance: Array) -> Array:
+        """Energies of points at given distances (P,) [J]."""
+        out = self.device.xp.empty_like(distance)
+        self.device.backend.soft_energies(distance, self.sharpness, out)
+        return self.factor * out
 
     def _touch_of(self, state: State) -> tuple[Array, Array, Array, Array]:
         """`touch` at a state; energy and force ask for the same one in turn."""
@@ -277,27 +279,10 @@ class Contact(Term[Touch]):
         """Whether extrapolated contact is stiffer than the system it pushes, at a point or for the body as a whole."""
         if at.implicit:
             return False
-        foreseen = at.distance + (at.ahead * at.normal).sum(axis=1)
-        d, stiff = self.device, self.factor * softplus_and_slope(self.device.xp, self.sharpness, foreseen)[1]
+        foreseen = at.distance - self._gap(self._moved(stage, at, None), at)
+        d, stiff = self.device, self.factor * self._soft(foreseen)[1]
         centre = blocks[d.slot[:, 13]]
         diagonal = (centre[:, 0] + centre[:, 4] + centre[:, 8]) / 3
         give = (d.point_weight**2 / diagonal[d.point_nodes]).sum(axis=1)
         inertia = stage.scheme.c_m * self.values.density_kg_m3 * float(d.volume.sum())
         return bool((stiff * give > 1.0).any()) or float(stiff.sum()) > inertia
-
-
-def softplus_and_slope(xp: Any, sharpness: float, distance: Array) -> tuple[Array, Array]:
-    """log(1 + exp(-a δ))/a [m] and σ = 1/(1 + exp(a δ)), both safe for any a δ."""
-    t = sharpness * distance
-    e = xp.exp(-abs(t))
-    depth = (xp.log1p(e) - xp.minimum(t, 0.0)) / sharpness
-    return depth, xp.where(t >= 0.0, e, 1.0) / (1.0 + e)
-
-
-def softplus_integral(sharpness_per_m: float, distance_m: np.ndarray) -> np.ndarray:
-    """∫ from δ to ∞ of log(1 + exp(-a t))/a dt = -Li₂(-exp(-a δ))/a² [m²], without overflow."""
-    t = -sharpness_per_m * np.asarray(distance_m)
-    small = np.exp(-np.abs(t))
-    dilogarithm = -spence(1.0 + small)  # -Li₂(-e^-|t|)
-    deep = np.pi**2 / 6 + 0.5 * t**2 - dilogarithm
-    return np.where(t > 0, deep, dilogarithm) / sharpness_per_m**2

@@ -94,7 +94,6 @@ class Assembly:
 
     def __init__(self, device: DeviceBody) -> None:
         self.device = device
-        self.diagonal = device.xp.zeros(device.nodes, device.dtype)
         self.inertia: Array | None = None
         self.dilatation: Array | None = None
         self.blocks: Array | None = None
@@ -103,18 +102,30 @@ class Assembly:
         """One number for each block of the pattern, (B,), times the unit matrix."""
         self.inertia = values if self.inertia is None else self.inertia + values
 
+    @cached_property
+    def diagonal(self) -> Array:
+        """Zeros when it is first asked for: most bodies have nothing there."""
+        return self.device.xp.zeros(self.device.nodes, self.device.dtype)
+
+    @property
+    def has_diagonal(self) -> bool:
+        return "diagonal" in vars(self)
+
     def take_inertia(self) -> Array:
         """Inertia and diagonal so far, (B,), for a loop that writes them along with its blocks."""
         d, taken = self.device, self.inertia
         taken = d.xp.zeros(len(d.column), d.dtype) if taken is None else taken
-        taken[d.slot[:, 13]] += self.diagonal
-        self.inertia, self.diagonal = None, d.xp.zeros(d.nodes, d.dtype)
+        if self.has_diagonal:
+            taken[d.slot[:, 13]] += self.diagonal
+            del self.diagonal
+        self.inertia = None
         return taken
 
     def copy(self) -> Assembly:
         """The same so far, to be gone on with."""
         out = Assembly(self.device)
-        out.diagonal += self.diagonal
+        if self.has_diagonal:
+            out.diagonal += self.diagonal
         out.inertia = None if self.inertia is None else self.inertia.copy()
         out.blocks = None if self.blocks is None else self.blocks.copy()
         out.dilatation = self.dilatation
@@ -122,15 +133,16 @@ class Assembly:
 
     def times(self, x: Array) -> Array:
         """The matrix so far times a nodal vector (N, 3)."""
-        d = self.device
-        out, product = self.diagonal[:, None] * x, d.xp.empty_like(x)
+        d, out = self.device, self.diagonal[:, None] * x if self.has_diagonal else None
         if self.inertia is not None:
+            product = d.xp.empty_like(x)
             d.backend.multiply_scalars(d.row_start, d.column, self.inertia, x, product)
-            out = out + product
+            out = product if out is None else out + product
         if self.blocks is not None:
+            product = d.xp.empty_like(x)
             d.backend.multiply(d.row_start, d.column, self.blocks, x, product)
-            out = out + product
-        return out
+            out = product if out is None else out + product
+        return d.xp.zeros_like(x) if out is None else out
 
     def writable(self) -> Array:
         """The blocks, zero before the first term."""
@@ -146,7 +158,7 @@ class Assembly:
     def finished(self) -> Array:
         """The blocks with everything in them."""
         blocks = self.writable()
-        if self.inertia is not None or bool((self.diagonal != 0).any()):
+        if self.inertia is not None or self.has_diagonal:
             blocks[:, ::4] += self.take_inertia()[:, None]
         return blocks
 
@@ -271,9 +283,9 @@ class Term(Generic[At]):
     def add_residual(self, stage: Stage, at: At, out: Array) -> None:
         """Of a curved term: add the share of g = r - A Δu at Δu = the guess [N], (N, 3)."""
 
-    def potential_j(self, stage: Stage, at: At) -> float:
-        """Of a curved term: what g is minus the slope of by Δu, at Δu = the guess [J]."""
-        return 0.0
+    def potential_j(self, stage: Stage, at: At) -> Array:
+        """Of a curved term: what g is minus the slope of by Δu, at Δu = the guess [J], as numbers whose sum it is."""
+        return self.device.xp.zeros(1)
 
     def whole_slope(self, stage: Stage, at: At) -> bool:
         """Whether, at Δu = the guess, its share of A is all that its share of g changes by with Δu."""

@@ -36,8 +36,12 @@ class Strained:
         return self.term.forces(self.u, self.term.material.lam, self.term.material.mu)
 
     @property
+    def energies_j(self) -> Array:
+        return self._both[0]
+
+    @property
     def energy_j(self) -> float:
-        return float(self._both[0].sum())
+        return float(self.energies_j.sum())
 
     @property
     def corner(self) -> Array:
@@ -104,8 +108,8 @@ class NeoHookean(Term[Strained]):
     def add_residual(self, stage: Stage, at: Strained, out: Array) -> None:
         self.device.backend.gather(at.corner, self.device.node_cells, -1.0, out)
 
-    def potential_j(self, stage: Stage, at: Strained) -> float:
-        return at.energy_j / matrix_scale(stage, self.values)
+    def potential_j(self, stage: Stage, at: Strained) -> Array:
+        return at.energies_j / matrix_scale(stage, self.values)
 
     def _product(self, at: Strained, x: Array, scale: float, definite: bool = False) -> Array:
         """scale · K x for nodal x (N, 3)."""
