@@ -11,6 +11,7 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import njit, prange
 
+Arrays = tuple[np.ndarray, ...]
 _FAST = {"contract"}
 _THREADS_FROM = 20_000  # places of the lattice; below, a step is shorter than waking a second thread
 
@@ -48,20 +49,14 @@ def pressure_matrix(
 
 
 @njit(cache=True, fastmath=_FAST)
-def _run(
-    matrix: np.ndarray,
-    strides: np.ndarray,
-    run: tuple[int, int],
-    scale: np.ndarray,
-    keep: float,
-    take: float,
-    p: np.ndarray,
-    x: np.ndarray,
-    r: np.ndarray,
-    after: np.ndarray,
-) -> None:
-    """r -= S p, then the next step of x, after = keep p + take · scaled r, on one run of the lattice."""
-    low, high = run
+def _run(system: Arrays, run: np.ndarray, keep: float, take: float, vectors: Arrays) -> None:
+    """r -= S p, then the next step of x, after = keep p + take · scaled r, on one run of the lattice.
+
+    system: S, the strides to its neighbours, one over its diagonal. vectors: p, x, r, after.
+    """
+    matrix, strides, scale = system
+    p, x, r, after = vectors
+    low, high = run[0], run[1]
     left = r[low:high].copy()
     for o in range(27):
         row, near = matrix[o, low:high], p[low + strides[o] : high + strides[o]]
@@ -75,59 +70,29 @@ def _run(
 
 
 @njit(parallel=True, cache=True)
-def _step_on_threads(
-    matrix: np.ndarray,
-    strides: np.ndarray,
-    runs: np.ndarray,
-    scale: np.ndarray,
-    keep: float,
-    take: float,
-    p: np.ndarray,
-    x: np.ndarray,
-    r: np.ndarray,
-    after: np.ndarray,
-) -> None:
+def _on_threads(system: Arrays, runs: np.ndarray, keep: float, take: float, vectors: Arrays) -> None:
     for k in prange(len(runs)):
-        _run(matrix, strides, (runs[k, 0], runs[k, 1]), scale, keep, take, p, x, r, after)
+        _run(system, runs[k], keep, take, vectors)
 
 
 @njit(cache=True)
-def _step(
-    matrix: np.ndarray,
-    strides: np.ndarray,
-    runs: np.ndarray,
-    scale: np.ndarray,
-    keep: float,
-    take: float,
-    p: np.ndarray,
-    x: np.ndarray,
-    r: np.ndarray,
-    after: np.ndarray,
-) -> None:
+def _step(system: Arrays, runs: np.ndarray, keep: float, take: float, vectors: Arrays) -> None:
     """One of Chebyshev's steps on all runs (·, 2); the bits are the same for any number of threads."""
     keep, take = np.float32(keep), np.float32(take)
-    if len(r) >= _THREADS_FROM:
-        _step_on_threads(matrix, strides, runs, scale, keep, take, p, x, r, after)
+    if len(system[2]) >= _THREADS_FROM:
+        _on_threads(system, runs, keep, take, vectors)
     else:
         for k in range(len(runs)):
-            _run(matrix, strides, (runs[k, 0], runs[k, 1]), scale, keep, take, p, x, r, after)
+            _run(system, runs[k], keep, take, vectors)
 
 
 @njit(cache=True)
-def _chebyshev(
-    matrix: np.ndarray,
-    strides: np.ndarray,
-    runs: np.ndarray,
-    scale: np.ndarray,
-    steps: np.ndarray,
-    x: np.ndarray,
-    r: np.ndarray,
-) -> np.ndarray:
+def _chebyshev(system: Arrays, runs: np.ndarray, steps: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:
     """Add Chebyshev's steps for S x = r to x and leave the last but one residual in r; returns the last step."""
-    p, after = np.float32(steps[0, 1]) * scale * r, np.zeros_like(r)
+    p, after = np.float32(steps[0, 1]) * system[2] * r, np.zeros_like(r)
     x += p
     for k in range(1, len(steps)):
-        _step(matrix, strides, runs, scale, steps[k, 0], steps[k, 1], p, x, r, after)
+        _step(system, runs, steps[k, 0], steps[k, 1], (p, x, r, after))
         p, after = after, p
     return p
 
@@ -158,9 +123,10 @@ def precondition_pressure(
             n = cell_nodes[c, k]
             total += rows[c, 3 * k] * out[n, 0] + rows[c, 3 * k + 1] * out[n, 1] + rows[c, 3 * k + 2] * out[n, 2]
         q[place[c]], scale[place[c]] = total, 1.0 / matrix[13, place[c]]
-    last = _chebyshev(matrix, strides, runs, scale, steps, y, q)
-    _step(matrix, strides, runs, scale, 0.0, 0.0, last, y, q, np.zeros_like(q))
-    _chebyshev(matrix, strides, runs, scale, steps, y, q)
+    system = (matrix, strides, scale)
+    last = _chebyshev(system, runs, steps, y, q)
+    _step(system, runs, 0.0, 0.0, (last, y, q, np.zeros_like(q)))
+    _chebyshev(system, runs, steps, y, q)
     for i in prange(nodes):
         t0, t1, t2 = r[i, 0] * 1.0, r[i, 1] * 1.0, r[i, 2] * 1.0
         for k in range(8):
