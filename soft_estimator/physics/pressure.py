@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from soft_estimator.backends.chebyshev import chebyshev_steps
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.backends.loops import BREAKDOWN, CONVERGED, LIMIT, STALLED
 from soft_estimator.backends.pressure_loops import PressureLoops
@@ -31,18 +32,6 @@ WORTH_FROM = 30.0
 # 2.6 in every body, and its ratio to the smallest.
 STEPS, LARGEST, SPREAD = 12, 2.8, 23.0
 _RESTARTS = 3
-
-
-def chebyshev_steps() -> np.ndarray:
-    """(keep, take) of each step p = keep p + take · scaled residual, (STEPS, 2)."""
-    middle, half = 0.5 * LARGEST * (1 + 1 / SPREAD), 0.5 * LARGEST * (1 - 1 / SPREAD)
-    sigma = middle / half
-    rho, out = 1.0 / sigma, [(0.0, 1.0 / middle)]
-    for _ in range(STEPS - 1):
-        after = 1.0 / (2.0 * sigma - rho)
-        out.append((rho * after, 2.0 * after / half))
-        rho = after
-    return np.array(out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +84,7 @@ class PressurePreconditioner:
         backend.invert_diagonal(diagonal.reshape(-1, 9), lattice.own, device.free, self.inverse)
         self.matrix = xp.empty((27, lattice.size), np.float32)
         loops.pressure_matrix(self.inverse, *self.cells, lattice.place, self.matrix)
-        self.steps = backend.to_device(chebyshev_steps())
+        self.steps = backend.to_device(chebyshev_steps(STEPS, LARGEST, SPREAD))
 
     def apply(self, r: Array, out: Array) -> None:
         """out = P⁻¹ r for nodal vectors (N, 3)."""

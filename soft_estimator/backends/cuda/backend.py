@@ -24,7 +24,7 @@ class CudaBackend:
     guard = CudaGuard
     observer = points.CudaObserver  # residuals of whole windows; estimation/residuals/surface_observer.py uses it
 
-    pressures = None  # launched one by one, its loops take ten times as long as the iterations they save
+    pressures = None  # whole steps have their own; launched one by one, its loops take longer than they save
 
     rotations = staticmethod(loops.rotations)
     rotations_tangent = staticmethod(loops.rotations_tangent)

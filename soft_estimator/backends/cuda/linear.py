@@ -192,9 +192,14 @@ def plan(row_start: Array, column: Array, nodes: int, systems: int, size: int) -
             threads = min(_RESIDENT_THREADS, max(96, (8 * share + 31) // 32 * 32))
             used = fixed + room * (9 * size + 2)
             return Plan("conjugate_gradient_resident", team, threads, room, used, processors // team), halo
-    teams = processors * _STREAM_BLOCKS_AN_SM
-    team = max(1, min(teams // systems, (nodes + _FEWEST_ROWS - 1) // _FEWEST_ROWS))
+    team, teams = streaming_team(nodes, systems), processors * _STREAM_BLOCKS_AN_SM
     return Plan("conjugate_gradient_streamed", team, _STREAM_THREADS, 0, _SCRATCH_BYTES, teams // team), None
+
+
+def streaming_team(nodes: int, systems: int) -> int:
+    """Thread blocks for each of so many systems that stream their matrices."""
+    teams = cupy.cuda.Device().attributes["MultiProcessorCount"] * _STREAM_BLOCKS_AN_SM
+    return max(1, min(teams // systems, (nodes + _FEWEST_ROWS - 1) // _FEWEST_ROWS))
 
 
 class BatchSolver:

@@ -18,6 +18,7 @@ from soft_estimator.backends.cuda.cells import CellSolver, device_can_solve
 from soft_estimator.backends.cuda.coarse import CoarseSolver, coarse_modules, solver_with_coarse_level
 from soft_estimator.backends.cuda.kernels import compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
+from soft_estimator.backends.cuda.pressure import FusedPressures
 from soft_estimator.backends.interface import Array, State, Stepper
 from soft_estimator.backends.layout import ADJOINT_SUMS, MATERIAL, place, size
 
@@ -106,6 +107,10 @@ class CudaStepper:
         if self.coarse is not None:
             self.solver = self.coarse
             self.coarse.choose(materials[0])
+        self.pressures: FusedPressures | None = None
+        if self.systems == 1:
+            self.pressures = FusedPressures(self._arrays, self.real)
+            self.pressures.choose(materials[0])
 
     def _allocate(self) -> None:
         b, n, c, real = self.systems, self.nodes, self.cells, self.real
@@ -153,6 +158,8 @@ class CudaStepper:
         self.start[...] = cupy.asarray(start)
         if self.coarse is not None:
             self.coarse.choose(materials[0])
+        if self.pressures is not None:
+            self.pressures.choose(materials[0])
         if self._moments is not None:
             self._put_alike_together(materials)
 
@@ -182,7 +189,10 @@ class CudaStepper:
 
     def _solve(self, report: Array) -> None:
         system = (self.inverse, self.rhs, self.solution)
-        if self._moments is None:
+        if self.pressures is not None and self.pressures.used:
+            given = (self.common(), self.rotation, self.blocks, self.rhs, self.solution)
+            self.pressures.solve(*given, self.tolerance, self.limit, report)
+        elif self._moments is None:
             self.solver.solve(self.blocks, *system, self.tolerance, self.limit, report)
         else:
             cells = (self.materials, self.rotation, *system, self.touch)
