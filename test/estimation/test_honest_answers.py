@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from honest_cases import QUICK, TRUTH_PA, changed, clean, found, holds, seen
+from misfit_cases import recording
 from tiny_ball import ball
+
+from soft_estimator.backends.choose import choose_backend
+from soft_estimator.studies.estimate import estimate_scene
 
 MATERIAL, CONTACT = ball()["material"], ball()["contact"]
 X, _, Z = np.eye(3)
@@ -87,3 +92,16 @@ def test_copies_do_not_count_twice() -> None:
     once, often = clean(), found(changed(seen(), points=lambda p, t: np.tile(p, (30, 1))))
     assert often.frames.copied_points == 29 * once.frames.points
     np.testing.assert_array_equal(often.posterior.covariance, once.posterior.covariance)
+
+
+def test_early_frames_that_lead_astray_are_left_again() -> None:
+    """A soft ring let go (E 3.1 kPa): its first frames fit best without stiffness and with much damping, and from there
+    the fit went to 0.08 Pa with residuals five times the noise, called a touch. Three cells through the ring's section
+    are some 40 % too soft, which is not what is tested here."""
+    drawn = recording(1038, "")
+    config = drawn.told.config
+    assert config.estimate is not None
+    told = replace(drawn.told, config=replace(config, estimate=replace(config.estimate, grid_error_nodes=0)))
+    result = estimate_scene(told, choose_backend("cpu"), frames=drawn.frames)
+    assert result.posterior.verdict.fits and result.posterior.noise_scale < 2
+    assert 0.5 < result.posterior.estimates[0].value / drawn.truth_pa < 2
