@@ -66,14 +66,16 @@ class Adjoint:
         increment, foreseen = after.u - before.u, s.model.solver.rounds == 1  # the guess is the last motion's
         lin = s.linearise(before, None if foreseen else increment)
 
-        increment_bar = bar.u + scheme.d_u * free * bar.v + (1 - free) * bar.v / scheme.step_s
-        out = StateGradient(bar.u.copy(), scheme.d_v * free * bar.v, s.xp.zeros_like(bar.a))
+        increment_bar = bar.u + scheme.d_u * bar.v + scheme.e_u * bar.a
+        out = StateGradient(bar.u.copy(), scheme.d_v * bar.v, s.xp.zeros_like(bar.a))
         if scheme.carries_acceleration:
-            increment_bar += scheme.e_u * free * bar.a
-            out.v += scheme.e_v * free * bar.a
-            out.a += free * (scheme.d_a * bar.v + scheme.e_a * bar.a)
-        else:
-            increment_bar += scheme.e_u * bar.a
+            out.v += scheme.e_v * bar.a
+            out.a += scheme.d_a * bar.v + scheme.e_a * bar.a
+        for nodes, _ in s.model.dirichlet.held:
+            v_bar, a_bar = bar.v[nodes], bar.a[nodes]
+            increment_bar[nodes] = bar.u[nodes] + scheme.h_u * v_bar + scheme.k_u * a_bar
+            out.v[nodes] = scheme.h_v * v_bar + scheme.k_v * a_bar
+            out.a[nodes] = scheme.h_a * v_bar + scheme.k_a * a_bar
         shares = self._memories_adjoint(s, lin, increment, bar, increment_bar)
         if not foreseen:
             increment_bar += sum(share.guess for share in shares)

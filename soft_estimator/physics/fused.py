@@ -26,7 +26,7 @@ from soft_estimator.physics.state import State
 
 _SCHEME = (
     *("step_s", "predictor", "c_m", "c_d", "c_k", "p_v", "d_u", "d_v", "ahead_v", "ahead_a", "p_a", "q_v", "q_a"),
-    *("d_a", "e_u", "e_v", "e_a"),
+    *("d_a", "e_u", "e_v", "e_a", "h_u", "h_v", "h_a", "k_u", "k_v", "k_a"),
 )
 
 

@@ -8,6 +8,15 @@ rotations:
 
 The third array a is the acceleration for HHT. The θ-scheme carries its last mean velocity Δu/Δt there, to look ahead
 with: v itself swings from step to step in modes much faster than the step, and looking ahead with it feeds those.
+
+Nodes that are held do not choose Δu. Inertia drags their neighbours along by M (c_m Δu - p_v v - p_a a) all the same,
+so their v and a must make that their acceleration. The rules above would do so, but for a path with kinks v then swings
+for ever; instead
+
+    v⁺ = h_u Δu + h_v v + h_a a        a⁺ = k_u Δu + k_v v + k_a a
+
+take the acceleration from this step's mean velocity and the last one's, which forgets a kink after two steps and lags
+by a fraction of one.
 """
 
 from __future__ import annotations
@@ -38,6 +47,12 @@ class Integrator:
     e_u: float = 0.0
     e_v: float = 0.0
     e_a: float = 0.0
+    h_u: float = 0.0
+    h_v: float = 0.0
+    h_a: float = 0.0
+    k_u: float = 0.0
+    k_v: float = 0.0
+    k_a: float = 0.0
 
     @property
     def carries_acceleration(self) -> bool:
@@ -52,6 +67,13 @@ class Integrator:
     def velocity_ahead(self, v: Array, a: Array) -> Array:
         """The velocity that looks ahead to where rotations and contact are taken: v or a of the state."""
         return a if self.ahead_v == 0.0 else v
+
+    def held(self, increment: Array, v: Array, a: Array) -> tuple[Array, Array]:
+        """v and a of held nodes, or their changes, after a step that moved them by a given Δu."""
+        return (
+            self.h_u * increment + self.h_v * v + self.h_a * a,
+            self.k_u * increment + self.k_v * v + self.k_a * a,
+        )
 
     def known_velocity(self, v: Array, a: Array) -> Array | None:
         """The part q_v v + q_a a of the damped velocity that is known before the solve; None where there is none."""
@@ -76,6 +98,10 @@ def theta_scheme(step_s: float, theta: float = 0.5, *, lagged: bool = False) -> 
         ahead_v=0.0,
         ahead_a=1.0,
         e_u=1 / dt,
+        # Under a steady acceleration the scheme's v is ahead of the mean velocity by (1 - θ) Δt of it.
+        h_u=(2 - theta) / dt,
+        h_a=-(1 - theta),
+        k_u=1 / dt,
     )
 
 
@@ -102,6 +128,13 @@ def hht_scheme(step_s: float, alpha: float = -0.05, *, lagged: bool = False) -> 
         e_u=1 / (beta * dt**2),
         e_v=-1 / (beta * dt),
         e_a=1 - 1 / (2 * beta),
+        # The last mean velocity is v - ½ Δt a.
+        h_u=1.5 / dt,
+        h_v=-0.5,
+        h_a=0.25 * dt,
+        k_u=1 / dt**2,
+        k_v=-1 / dt,
+        k_a=0.5,
     )
 
 
@@ -142,6 +175,7 @@ def fallback_scheme(scheme: Integrator, parts: int = 1) -> Integrator:
         d_v=0.0,
         e_u=1 / dt**2,
         e_v=-1 / dt,
+        h_u=1 / dt,  # the mean velocity, which with a = 0 is what the scheme to come takes it for
     )
 
 

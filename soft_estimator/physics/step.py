@@ -327,9 +327,9 @@ class Simulation:
         a = scheme.e_u * increment
         if scheme.carries_acceleration:
             v += scheme.d_a * state.a
-            a = (a + scheme.e_v * state.v + scheme.e_a * state.a) * self.device.free[:, None]
+            a = a + scheme.e_v * state.v + scheme.e_a * state.a
         for nodes, _ in self.model.dirichlet.held:
-            v[nodes] = increment[nodes] / scheme.step_s
+            v[nodes], a[nodes] = scheme.held(increment[nodes], state.v[nodes], state.a[nodes])
         return State(state.u + increment, v, a, time_s)
 
 

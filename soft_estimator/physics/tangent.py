@@ -215,7 +215,7 @@ class Tangent:
         a = scheme.e_u * increment
         if scheme.carries_acceleration:
             v += scheme.d_a * changes.a
-            a = (a + scheme.e_v * changes.v + scheme.e_a * changes.a) * s.device.free[:, None, None]
+            a = a + scheme.e_v * changes.v + scheme.e_a * changes.a
         for nodes, _ in s.model.dirichlet.held:
-            v[nodes] = increment[nodes] / scheme.step_s
+            v[nodes], a[nodes] = scheme.held(increment[nodes], changes.v[nodes], changes.a[nodes])
         return ColumnChanges(changes.u + increment, v, a, changes.number, s.backend)

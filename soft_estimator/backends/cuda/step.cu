@@ -146,7 +146,8 @@ extern "C" __global__ void advance(const Body *bodies, const Scheme *schemes, co
     const bool free = body.free[t / 3] != 0;
     const double step = increment[i];
     u_out[i] = u[i] + increment[i];
-    v_out[i] = free ? scheme.d_u * step + scheme.d_v * v[i] + scheme.d_a * a[i] : step / scheme.step;
-    const bool still = scheme.carries_acceleration() && !free;
-    a_out[i] = still ? 0.0 : scheme.e_u * step + scheme.e_v * v[i] + scheme.e_a * a[i];
+    v_out[i] = free ? scheme.d_u * step + scheme.d_v * v[i] + scheme.d_a * a[i]
+                    : scheme.h_u * step + scheme.h_v * v[i] + scheme.h_a * a[i];
+    a_out[i] = free ? scheme.e_u * step + scheme.e_v * v[i] + scheme.e_a * a[i]
+                    : scheme.k_u * step + scheme.k_v * v[i] + scheme.k_a * a[i];
 }

@@ -17,6 +17,7 @@ struct Body {
 // The coefficients of physics/integrator.py, then whether there is contact and whether it is implicit.
 struct Scheme {
     double step, predictor, c_m, c_d, c_k, p_v, d_u, d_v, ahead_v, ahead_a, p_a, q_v, q_a, d_a, e_u, e_v, e_a;
+    double h_u, h_v, h_a, k_u, k_v, k_a;
     double contact, implicit;
 
     // Whether a is an acceleration; otherwise it is the last step's mean velocity.

@@ -181,20 +181,22 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
 #pragma unroll
         for (int k = 0; k < 3; ++k) pull[k] += pulled[corner + k], by_turn[k] -= turned[corner + k];
     }
-    const double free = body.free[i];
+    const bool free = body.free[i] != 0;
     double weighed[3];
     times_mass(body, i, NodalNumbers{lmbda + offset}, weighed);
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
-        const double weighted = m.density_kg_m3 * weighed[k], v_after = free * v_bar[k], a_after = free * a_bar[k];
+        const double weighted = m.density_kg_m3 * weighed[k], by_v = v_bar[k], by_a = a_bar[k];
         const double increment = u_after[offset + own + k] - motion.u[own + k];
         const double known = motion.known_velocity(scheme, own + k);
         const double known_bar = m.stiffness_damping_s * pull[k] + m.mass_damping_per_s * weighted;
         const double moved = scheme.p_v * motion.v[own + k] + scheme.p_a * motion.a[own + k] + m.mass_damping_per_s * known -
                              (scheme.c_m + scheme.c_d * m.mass_damping_per_s) * increment;
         u_out[k] = u_bar[k] - pull[k] + by_turn[k];
-        v_out[k] = scheme.d_v * v_after + scheme.e_v * a_after + scheme.p_v * weighted + scheme.q_v * known_bar;
-        a_out[k] = scheme.d_a * v_after + scheme.e_a * a_after + scheme.p_a * weighted + scheme.q_a * known_bar;
+        v_out[k] = (free ? scheme.d_v * by_v + scheme.e_v * by_a : scheme.h_v * by_v + scheme.k_v * by_a) +
+                   scheme.p_v * weighted + scheme.q_v * known_bar;
+        a_out[k] = (free ? scheme.d_a * by_v + scheme.e_a * by_a : scheme.h_a * by_v + scheme.k_a * by_a) +
+                   scheme.p_a * weighted + scheme.q_a * known_bar;
         ahead[k] = scheme.predictor * scheme.step * by_turn[k];
         mine[BY_STIFFNESS_DAMPING_S] += pull[k] * (known - scheme.c_d * increment);
         mine[BY_MASS_DAMPING_PER_S] += weighted * (known - scheme.c_d * increment);
@@ -207,7 +209,7 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
     if (region >= 0 && paths[13 * region] != 0.0) {
         double increment_bar[3];
         for (int k = 0; k < 3; ++k)
-            increment_bar[k] = u_bar[k] + v_bar[k] / scheme.step + (carries ? 0.0 : scheme.e_u * a_bar[k]);
+            increment_bar[k] = u_bar[k] + scheme.h_u * v_bar[k] + scheme.k_u * a_bar[k];
         held_node_adjoint(body, paths + 13 * region, blocks + 9 * body.row_start[body.nodes] * system,
                           lmbda + offset, i, increment_bar, u_out, mine);
     }

@@ -57,7 +57,7 @@ class CudaStepper:
 
     Args:
         body: the arrays named in `_BODY`, on the device. spacing_m: of the grid.
-        scheme: the 17 coefficients of the integrator in the order of `struct Scheme`.
+        scheme: the 23 coefficients of the integrator in the order of `struct Scheme`.
         contact: 1 with contact, 1 for implicit contact; else 0.
         materials: rows of `layout.MATERIAL`, then E of each region, (systems, numbers).
         start: initial displacements (systems, N, 3) [m]. real: precision.

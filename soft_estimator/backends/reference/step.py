@@ -40,6 +40,12 @@ class Scheme:
     e_u: float
     e_v: float
     e_a: float
+    h_u: float
+    h_v: float
+    h_a: float
+    k_u: float
+    k_v: float
+    k_a: float
 
     @property
     def carries_acceleration(self) -> bool:
@@ -239,6 +245,7 @@ class System:
     def advance(self, state: State, increment: Array) -> State:
         """The state after an increment Δu, or its change after the increment's."""
         u, v, a = state
-        s, still = self.scheme, self.scheme.carries_acceleration & ~self.free
-        v_after = np.where(self.free, s.d_u * increment + s.d_v * v + s.d_a * a, increment / s.step_s)
-        return u + increment, v_after, np.where(still, 0.0, s.e_u * increment + s.e_v * v + s.e_a * a)
+        s = self.scheme
+        own = (s.d_u * increment + s.d_v * v + s.d_a * a, s.e_u * increment + s.e_v * v + s.e_a * a)
+        held = (s.h_u * increment + s.h_v * v + s.h_a * a, s.k_u * increment + s.k_v * v + s.k_a * a)
+        return u + increment, np.where(self.free, own[0], held[0]), np.where(self.free, own[1], held[1])

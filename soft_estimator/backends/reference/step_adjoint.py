@@ -31,9 +31,8 @@ class Received:
 def increment_adjoint(s: System, bar: State) -> Array:
     """Δu_bar: the adjoint of `System.advance` by the increment."""
     u_bar, v_bar, a_bar = bar
-    by_v = np.where(s.free, s.scheme.d_u * v_bar, v_bar / s.scheme.step_s)
-    counts = s.free | (not s.scheme.carries_acceleration)
-    return u_bar + by_v + np.where(counts, s.scheme.e_u * a_bar, 0.0)
+    by_v, by_a = np.where(s.free, s.scheme.d_u, s.scheme.h_u), np.where(s.free, s.scheme.e_u, s.scheme.k_u)
+    return u_bar + by_v * v_bar + by_a * a_bar
 
 
 def step_adjoint(
@@ -42,7 +41,6 @@ def step_adjoint(
     """Derivatives by the state before the step, given those by the state after it and λ; out gets the parameters'."""
     u, v, a = before
     scheme, m, increment = s.scheme, s.material, u_after - u
-    v_bar, a_bar = s.free * bar[1], s.free * bar[2]
     known, weighted = scheme.known(v, a), s.times_mass(lmbda)
     pull, turn = elasticity_adjoint(s, lin, before, increment, known, lmbda, out)
     damped = known - scheme.c_d * increment
@@ -53,8 +51,10 @@ def step_adjoint(
     out.sums["density_kg_m3"] += (weighted * moved).sum()
     known_bar = m.stiffness_damping_s * pull + m.mass_damping_per_s * weighted
     u_out = bar[0] - pull + turn
-    v_out = scheme.d_v * v_bar + scheme.e_v * a_bar + scheme.p_v * weighted + scheme.q_v * known_bar
-    a_out = scheme.d_a * v_bar + scheme.e_a * a_bar + scheme.p_a * weighted + scheme.q_a * known_bar
+    v_kept = np.where(s.free, scheme.d_v, scheme.h_v) * bar[1] + np.where(s.free, scheme.e_v, scheme.k_v) * bar[2]
+    a_kept = np.where(s.free, scheme.d_a, scheme.h_a) * bar[1] + np.where(s.free, scheme.e_a, scheme.k_a) * bar[2]
+    v_out = v_kept + scheme.p_v * weighted + scheme.q_v * known_bar
+    a_out = a_kept + scheme.p_a * weighted + scheme.q_a * known_bar
     ahead_bar = scheme.predictor * scheme.step_s * turn
     if lin.touch is not None:
         by_distance, by_prediction = contact_adjoint(s, lin.touch, before, increment, lmbda, out)
