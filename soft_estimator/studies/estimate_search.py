@@ -38,7 +38,7 @@ def fit_all(
             found = problem.evaluate(theta, jacobian=True)
             return Fit(found, kept.reason, kept.steps, [_entry(found, len(problem.frames))])
         report = _Reporter(problem, config.method, config, k, progress, keeper)
-        return _fit_one(problem, config, theta if kept is None else np.array(kept.theta), report, kept)
+        return _fit_one(problem, config, theta, report, kept)
 
     fits = _from_all_starts(problem, config, one, lambda fit: fit.reason, keeper)
     return min(fits, key=lambda f: f.evaluation.cost), fits
@@ -98,8 +98,9 @@ def _entry(found: Evaluation, frames: int) -> dict[str, Any]:
 
 
 def _fit_one(
-    problem: Problem, config: EstimateConfig, theta: np.ndarray, report: _Reporter, kept: KeptStart | None
+    problem: Problem, config: EstimateConfig, guess: np.ndarray, report: _Reporter, kept: KeptStart | None
 ) -> Fit:
+    theta = guess if kept is None else np.array(kept.theta)
     limit: dict[str, Any] = {"max_iterations": config.max_iterations, "progress": report}
     if config.method == "lbfgs":
         return fit_lbfgs(problem, theta, **limit)
@@ -108,7 +109,7 @@ def _fit_one(
     settings = LeastSquaresSettings(max_iterations=config.max_iterations)
     first = 1 if kept is None else kept.frames
     windows = [count for count in growing_windows(len(problem.frames)) if count >= first]
-    return fit(problem, theta, windows=windows, settings=settings, progress=report)
+    return fit(problem, theta, windows=windows, settings=settings, progress=report, guess=guess)
 
 
 class _Reporter:

@@ -9,6 +9,7 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.gauss_newton import NO_DECREASE, Damping, Step, damped_step, minimise
 from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.physics.solver import SolverError
 
 Progress = Callable[[int, int, Evaluation], None]
 Note = Callable[[Evaluation], None]
@@ -71,22 +72,24 @@ def fit(
     windows: list[int] | None = None,
     settings: LeastSquaresSettings | None = None,
     progress: Progress | None = None,
+    guess: np.ndarray | None = None,
 ) -> Fit:
-    """Minimise over ever more frames, each window from where the last one ended, or the start where that is better.
+    """Minimise over ever more frames, each window from where the last one ended, or from the guess if that is better.
 
     Windows whose frames say nothing of any variable yet (a ball before it touches the ground) are passed over.
+
+    Args:
+        theta: where to start, (P,). guess: where windows may start anew, (P,); theta by default.
     """
     settings = settings or LeastSquaresSettings()
+    guess = theta if guess is None else guess
     history: list[dict] = []
     windows = windows or growing_windows(len(problem.frames))
-    total, reason, current, start = 0, "", None, theta
+    total, reason, current = 0, "", None
     for k, frames in enumerate(windows):
         last = k == len(windows) - 1
         part = settings if last else replace(EARLY_WINDOWS, max_step=settings.max_step)
-        current = problem.evaluate(theta, frames, jacobian=True)
-        if np.abs(theta - start).max() > _FAR:
-            again = problem.evaluate(start, frames, jacobian=True)
-            current = again if again.cost < current.cost else current
+        current = _better_start(problem, theta, guess, frames)
         if not last and not _informs(problem, current):
             continue
 
@@ -102,6 +105,18 @@ def fit(
     if current is None:
         raise ValueError("no windows to fit; give at least one number of frames")
     return Fit(current, reason, total, history)
+
+
+def _better_start(problem: Problem, theta: np.ndarray, guess: np.ndarray, frames: int) -> Evaluation:
+    """The problem at θ or, where that is far from the guess and fits worse, at the guess, with its Jacobian."""
+    here = problem.evaluate(theta, frames, jacobian=True)
+    if np.abs(theta - guess).max() <= _FAR:
+        return here
+    try:
+        there = problem.evaluate(guess, frames)
+    except SolverError:  # later frames may be out of its reach
+        return here
+    return problem.evaluate(guess, frames, jacobian=True) if there.cost < here.cost else here
 
 
 class _Distances:
