@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from soft_estimator.camera.observing import surface_frame
+from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.discretisation import (
     GRID,
     STEP,
@@ -94,6 +95,30 @@ def test_the_error_of_the_step_is_taken_off(scheme: Integrator) -> None:
     assert abs(after) < before / 4
     assert answer.effects[-1].name == STEP[0]
     assert abs(after) * 80000.0 < 1.96 * answer.estimates[0].std
+
+
+def box(edge_m: float, spacing_m: float) -> Model:
+    """A box that flies, its other edges 70 and 80 mm."""
+    return build_model(build_body(sample(Box((edge_m, 0.07, 0.08)), spacing_m)), SCHEME)
+
+
+@pytest.mark.parametrize(("edge_m", "fits"), [(0.09, True), (0.1, False)])
+def test_a_misfit_of_the_grid_alone_is_none(edge_m: float, fits: bool) -> None:
+    """Cells of 16 mm round off a box's edges by millimetres, where patches may be off by half a millimetre: on them the
+    box does not fit, whichever it is. On cells of 8 mm the right one does; one that is 10 mm longer does not."""
+    truth, moves = box(edge_m, 0.005), Parameters(8000.0, 0.3, 1000.0, velocity_m_s=np.array([0.3, 0.0, 0.0]))
+    simulation, rng = Simulation(truth, moves), np.random.default_rng(0)
+    field, state, frames = carry_field(truth.body), simulation.initial_state(), []
+    for _ in range(4):
+        state, _ = simulation.step(state)
+        frames.append(surface_frame(state.time_s, truth.body, field, state.u, 400, 2e-4, rng))
+    coarse, finer = (Problem(box(0.09, h), make_variables(moves, ["velocity_m_s"]), frames) for h in (0.016, 0.008))
+    at = fit(coarse, coarse.variables.start()).evaluation
+    around = completed(coarse, at, posterior(coarse, at))
+    answer = without_discretisation_error(coarse, at, around, [on_half_the_spacing(finer, at)])
+    assert not around.verdict.fits
+    assert answer.verdict.fits == fits
+    assert all(e.observable == fits for e in answer.estimates)
 
 
 @pytest.mark.parametrize(("size", "taken"), [(0.06, True), (0.09, False)])

@@ -11,6 +11,9 @@ costs little.
 
 Where a stiffness, damping or density would move by more than a tenth, or Poisson's ratio by a tenth of its range, the
 grid or the step is too coarse for any of that: nothing is taken off, and all of it is in the deviation.
+
+A misfit that the refined residuals do not show is the grid's or the step's, too: edges of a box are rounded off by a
+part of a cell.
 """
 
 from __future__ import annotations
@@ -20,8 +23,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
+from soft_estimator.estimation.fitting.verdict import FitVerdict, judge
+from soft_estimator.estimation.inspection import inspect_fit
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural, upper_bound
 from soft_estimator.physics.integrator import with_step
@@ -71,19 +77,36 @@ def without_discretisation_error(
     Args:
         at: at the minimum, with its Jacobian. found: the posterior there.
     """
-    theta, effects = found.theta, found.effects
+    theta, effects, residual = found.theta, found.effects, at.residual
     for refined in refinements:
         move = _move(problem, at, found, refined.residual)
+        residual = residual + (refined.residual - at.residual) + at.known_jacobian @ move
         taken, left = refined.whole * move, _REST * move
         if not _is_small(problem.variables, at.theta, taken):
             taken, left = np.zeros_like(move), taken
         theta = theta + taken
         effects = (*effects, Effect(*refined.source, np.diag(np.abs(left))))
+    verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual)
     estimates = describe(
-        problem.variables, theta, found.information, found.statistical, found.touched, effects, found.verdict
+        problem.variables, theta, found.information, found.statistical, found.touched, effects, verdict
     )
     added = sum((e.covariance for e in effects[len(found.effects) :]), np.zeros_like(found.covariance))
-    return replace(found, theta=theta, covariance=found.covariance + added, effects=effects, estimates=estimates)
+    return replace(
+        found,
+        theta=theta,
+        covariance=found.covariance + added,
+        effects=effects,
+        estimates=estimates,
+        verdict=verdict,
+    )
+
+
+def _refined_verdict(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> FitVerdict:
+    """The verdict on residuals (n,) with everything refined, fitted anew; where they do not fit either, it stays."""
+    inspection = inspect_fit(problem, at.theta, [])
+    evidence = replace(evidence_of(problem, at, inspection), residual=residual[inspection.patch >= 0])
+    refined = judge(evidence)
+    return refined if refined.fits else found.verdict
 
 
 def _move(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> np.ndarray:
