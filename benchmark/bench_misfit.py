@@ -59,9 +59,10 @@ def show(rows: list[dict[str, Any]], name: str) -> None:
     for case in CASES:
         of = [row for row in rows if row["case"] == case]
         if of:
-            called, held = sum(row["fits"] is not True for row in of), sum(row["holds"] for row in of)
+            called = sum(row["fits"] is not True for row in of)
+            held = sum(row["holds"] for row in of if row["fits"])
             causes = ", ".join(sorted({row.get("cause", "") for row in of} - {""}))
-            print(f"  {case:14s} {len(of):3d}: {called} called wrong ({causes}), {held} hold the truth", end="")
+            print(f"  {case:14s} {len(of):3d}: {called} called wrong ({causes}), {held} others hold the truth", end="")
             print(f", {sum(map(caught, of))} caught; not: {[row['seed'] for row in of if not caught(row)]}")
     if name == "wrong":
         share("caught", sum(map(caught, rows)), len(rows))

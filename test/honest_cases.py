@@ -14,10 +14,14 @@ import numpy as np
 from tiny_ball import ball
 
 from soft_estimator.backends.choose import choose_backend
+from soft_estimator.camera.observing import camera_frame
+from soft_estimator.camera.scene_cameras import cameras_of, depth_noise, frame_times_s
 from soft_estimator.config import SceneConfig
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.observed_frames import FrameSet
+from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import load
 from soft_estimator.studies.estimate import EstimateResult, estimate_scene
@@ -59,6 +63,25 @@ def seen(seed: int = 0, change: str = "") -> FrameSet:
     }
     scene = true_scene(seed, **others[change])
     return observe_truth(scene, carry_field(scene.body), choose_backend("cpu"))
+
+
+@cache
+def released(pinched_m: float) -> FrameSet:
+    """Frames of the truth let go from a pinch: flatter by so much on either side, towards the camera, its volume kept
+    to first order. Its first acceleration is that of the fall; the step finds the other one by itself."""
+    scene = true_scene()
+    simulation = Simulation(scene.model, scene.parameters, choose_backend("cpu"))
+    arm = scene.body.node_position_m - scene.body.centroid_m
+    u = pinched_m / 0.05 * arm * np.array([-1.0, 0.5, 0.5])
+    start = replace(simulation.initial_state(), u=u)
+    observe, field, times = scene.config.observe, carry_field(scene.body), frame_times_s(scene.config)
+    assert observe is not None
+    cameras, noise, rng = cameras_of(observe), depth_noise(observe.noise), np.random.default_rng(observe.seed)
+    frames = tuple(
+        camera_frame(t, scene.body, field, u, cameras, noise, rng, observe.points_per_frame)
+        for t, u in zip(times, displacements(simulation, times, start))
+    )
+    return FrameSet(frames, tuple(map(str, times)), ())
 
 
 def changed(frames: FrameSet, *, points: Any = None, time: Any = None) -> FrameSet:
