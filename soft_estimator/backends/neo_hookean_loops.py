@@ -13,47 +13,32 @@ With F = I + Σ u_p ∇N_pᵀ, J = det F and J̄ its mean over the cell, a cell 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from soft_estimator.backends.whole_steps import Array
+
+
+class NeoHookeanCells(NamedTuple):
+    """The cells and their material, as above."""
+
+    cell_nodes: Array
+    index: Array
+    slopes: Array
+    crossed: Array
+    laplacian: Array
+    volume: Array
+    young: Array
+    lam: float
+    mu: float
 
 
 class NeoHookeanLoops(Protocol):
     """Energy, forces and tangents of neo-Hookean cells."""
 
-    def neo_hookean_forces(
-        self,
-        u: Array,
-        cell_nodes: Array,
-        index: Array,
-        slopes: Array,
-        laplacian: Array,
-        volume: Array,
-        young: Array,
-        lam: float,
-        mu: float,
-        energy: Array,
-        corner: Array,
-        /,
-    ) -> None:
+    def neo_hookean_forces(self, u: Array, cells: NeoHookeanCells, energy: Array, corner: Array, /) -> None:
         """energy (C,) [J], and its derivatives by the corners' displacements, corner (C, 24) [N]; u (N, 3) [m]."""
 
-    def neo_hookean_blocks(
-        self,
-        u: Array,
-        cell_nodes: Array,
-        index: Array,
-        slopes: Array,
-        crossed: Array,
-        laplacian: Array,
-        volume: Array,
-        young: Array,
-        lam: float,
-        mu: float,
-        definite: bool,
-        out: Array,
-        /,
-    ) -> None:
+    def neo_hookean_blocks(self, u: Array, cells: NeoHookeanCells, definite: bool, out: Array, /) -> None:
         """out (C, 36, 9): second derivatives of the energy by the corner pairs p <= q [N/m].
 
         definite: at each point the factor c = -μ + μ/3 (J - 1) + κ (J̄ - 1) of ∂²J/∂F² is scaled by the largest number

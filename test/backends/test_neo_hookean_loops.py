@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from backends.loop_arguments import LAM, MU, SHAPES, Arrays, noise
 
+from soft_estimator.backends.neo_hookean_loops import NeoHookeanCells
+
 TOLERANCE = {np.float64: 1e-11, np.float32: 1e-4}
 
 
@@ -20,23 +22,24 @@ class Tables:
         self.slopes, self.crossed, self.laplacian, self.volume = (
             x.astype(real) for x in (s.slopes_per_m, s.crossed_per_m2, s.laplacian_m, s.volume_m3)
         )
-        self.cells = (self.arrays.cell_nodes, self.arrays.index, self.slopes)
-        self.law = (self.laplacian, self.volume, self.arrays.young, LAM, MU)
+        places, tables = (self.arrays.cell_nodes, self.arrays.index), (self.slopes, self.crossed, self.laplacian)
+        self.cells = NeoHookeanCells(*places, *tables, self.volume, self.arrays.young, LAM, MU)
+
+    def on(self, backend):
+        """The cells where a backend computes."""
+        return NeoHookeanCells(*(backend.to_device(x) if isinstance(x, np.ndarray) else x for x in self.cells))
 
 
 def forces(backend, tables, u):
     a = tables.arrays
-    given = [backend.to_device(x) if isinstance(x, np.ndarray) else x for x in (u, *tables.cells, *tables.law)]
     energy, corner = backend.to_device(a.out(a.cells, real=float)), backend.to_device(a.out(a.cells, 24))
-    backend.neo_hookean_forces(*given, energy, corner)
+    backend.neo_hookean_forces(backend.to_device(u), tables.on(backend), energy, corner)
     return backend.to_host(energy), backend.to_host(corner)
 
 
 def blocks(backend, tables, u, definite):
     a, out = tables.arrays, backend.to_device(tables.arrays.out(tables.arrays.cells, 36, 9))
-    every = (u, *tables.cells, tables.crossed, *tables.law)
-    given = [backend.to_device(x) if isinstance(x, np.ndarray) else x for x in every]
-    backend.neo_hookean_blocks(*given, definite, out)
+    backend.neo_hookean_blocks(backend.to_device(u), tables.on(backend), definite, out)
     assert a.cells == len(out)
     return backend.to_host(out)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import njit, prange
 from soft_estimator.backends.cpu.definite import definite_share
+from soft_estimator.backends.neo_hookean_loops import NeoHookeanCells
 
 _FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
 _CHUNK = 32  # cells that share one set of scratch arrays
@@ -118,24 +119,13 @@ def _add_forces(weight: float, stress: np.ndarray, slopes: np.ndarray, total: np
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def neo_hookean_forces(
-    u: np.ndarray,
-    cell_nodes: np.ndarray,
-    index: np.ndarray,
-    slopes: np.ndarray,
-    laplacian: np.ndarray,
-    volume: np.ndarray,
-    young: np.ndarray,
-    lam: float,
-    mu: float,
-    energy: np.ndarray,
-    corner: np.ndarray,
-) -> None:
-    cells, kappa = cell_nodes.shape[0], lam + 2.0 * mu / 3.0
-    for chunk in prange((cells + _CHUNK - 1) // _CHUNK):
+def neo_hookean_forces(u: np.ndarray, cells: NeoHookeanCells, energy: np.ndarray, corner: np.ndarray) -> None:
+    cell_nodes, index, slopes, _, laplacian, volume, young, lam, mu = cells
+    count, kappa = len(cell_nodes), lam + 2.0 * mu / 3.0
+    for chunk in prange((count + _CHUNK - 1) // _CHUNK):
         w, force, stress, total = np.empty((8, 3)), np.empty((8, 3)), np.empty((9, 8)), np.empty(8)
         h, cof, volumetric = np.empty((9, 8)), np.empty((9, 8)), np.empty(8)
-        for c in range(chunk * _CHUNK, min(cells, (chunk + 1) * _CHUNK)):
+        for c in range(chunk * _CHUNK, min(count, (chunk + 1) * _CHUNK)):
             row, stiff = index[c], young[c]
             _corners(u, cell_nodes[c], w)
             mean = _strain(w, slopes[row], h, cof, volumetric)
@@ -227,27 +217,15 @@ def _write_blocks(
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def neo_hookean_blocks(
-    u: np.ndarray,
-    cell_nodes: np.ndarray,
-    index: np.ndarray,
-    slopes: np.ndarray,
-    crossed: np.ndarray,
-    laplacian: np.ndarray,
-    volume: np.ndarray,
-    young: np.ndarray,
-    lam: float,
-    mu: float,
-    definite: bool,
-    out: np.ndarray,
-) -> None:
-    cells, kappa = cell_nodes.shape[0], lam + 2.0 * mu / 3.0
-    for chunk in prange((cells + _CHUNK - 1) // _CHUNK):
+def neo_hookean_blocks(u: np.ndarray, cells: NeoHookeanCells, definite: bool, out: np.ndarray) -> None:
+    cell_nodes, index, slopes, crossed, laplacian, volume, young, lam, mu = cells
+    count, kappa = len(cell_nodes), lam + 2.0 * mu / 3.0
+    for chunk in prange((count + _CHUNK - 1) // _CHUNK):
         w, h, cof, volumetric = np.empty((8, 3)), np.empty((9, 8)), np.empty((9, 8)), np.empty(8)
         full, total = np.empty((9, 8)), np.empty(8)
         g, factor, matrix = np.empty((9, 24)), np.empty(9), np.zeros((24, 24))
         turning, curve = np.empty((3, 24)), np.empty((3, 28))
-        for c in range(chunk * _CHUNK, min(cells, (chunk + 1) * _CHUNK)):
+        for c in range(chunk * _CHUNK, min(count, (chunk + 1) * _CHUNK)):
             row = index[c]
             _corners(u, cell_nodes[c], w)
             mean = _strain(w, slopes[row], h, cof, volumetric)

@@ -8,50 +8,27 @@ import numpy.typing as npt
 from soft_estimator.backends.cuda.arrays import real_of, typed, writing
 from soft_estimator.backends.cuda.kernels import launch
 from soft_estimator.backends.interface import Array
+from soft_estimator.backends.neo_hookean_loops import NeoHookeanCells
 
 
-def _cells(real: npt.DTypeLike, u: Array, cell_nodes: Array, index: Array, *tables: Array) -> tuple:
+def _given(real: npt.DTypeLike, u: Array, cells: NeoHookeanCells, *tables: Array) -> tuple:
     """What both cell kernels take, in their order."""
-    return (typed(u, real), cell_nodes, index, *(typed(table, real) for table in tables))
+    last = (typed(table, real) for table in (*tables, cells.laplacian, cells.volume, cells.young))
+    return (typed(u, real), cells.cell_nodes, cells.index, *last, float(cells.lam), float(cells.mu))
 
 
-def neo_hookean_forces(
-    u: Array,
-    cell_nodes: Array,
-    index: Array,
-    slopes: Array,
-    laplacian: Array,
-    volume: Array,
-    young: Array,
-    lam: float,
-    mu: float,
-    energy: Array,
-    corner: Array,
-) -> None:
-    real, count = real_of(slopes), len(cell_nodes)
-    cells = _cells(real, u, cell_nodes, index, slopes, laplacian, volume, young)
+def neo_hookean_forces(u: Array, cells: NeoHookeanCells, energy: Array, corner: Array) -> None:
+    real, count = real_of(cells.slopes), len(cells.cell_nodes)
+    given = _given(real, u, cells, cells.slopes)
     with writing(energy, np.float64) as e, writing(corner, real) as y:
-        launch("neo_hookean", "neo_hookean_forces", real, 8 * count, count, *cells, float(lam), float(mu), e, y)
+        launch("neo_hookean", "neo_hookean_forces", real, 8 * count, count, *given, e, y)
 
 
-def neo_hookean_blocks(
-    u: Array,
-    cell_nodes: Array,
-    index: Array,
-    slopes: Array,
-    crossed: Array,
-    laplacian: Array,
-    volume: Array,
-    young: Array,
-    lam: float,
-    mu: float,
-    definite: bool,
-    out: Array,
-) -> None:
-    real, count = real_of(slopes), len(cell_nodes)
-    cells = _cells(real, u, cell_nodes, index, slopes, crossed, laplacian, volume, young)
+def neo_hookean_blocks(u: Array, cells: NeoHookeanCells, definite: bool, out: Array) -> None:
+    real, count = real_of(cells.slopes), len(cells.cell_nodes)
+    given = _given(real, u, cells, cells.slopes, cells.crossed)
     with writing(out, real) as y:
-        arguments = (count, *cells, float(lam), float(mu), bool(definite), y)
+        arguments = (count, *given, bool(definite), y)
         launch("neo_hookean", "neo_hookean_blocks", real, 8 * count, *arguments)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from soft_estimator.backends.interface import Array
+from soft_estimator.backends.neo_hookean_loops import NeoHookeanCells
 from soft_estimator.backends.reference.cells import PAIRS
 
 _EPSILON = np.zeros((3, 3, 3))
@@ -26,9 +27,9 @@ def _volume_hessian(f: Array) -> Array:
 class _Strained:
     """F, J - 1 and ∂J/∂F at the points, (C, 8, ...), and the mean of J - 1, (C,)."""
 
-    def __init__(self, u: Array, cell_nodes: Array, slopes: Array) -> None:
-        self.slopes = slopes.astype(np.float64).transpose(0, 3, 1, 2)  # point, corner, component
-        at = u[cell_nodes].astype(np.float64)
+    def __init__(self, u: Array, cells: NeoHookeanCells) -> None:
+        self.slopes = cells.slopes[cells.index].astype(np.float64).transpose(0, 3, 1, 2)  # point, corner, component
+        at = u[cells.cell_nodes].astype(np.float64)
         self.at = at - at[:, :1]
         self.f = np.eye(3) + np.einsum("cpa,ckpb->ckab", self.at, self.slopes)
         self.volumetric = np.linalg.det(self.f) - 1.0
@@ -47,20 +48,9 @@ def _full(pairs: Array) -> Array:
     return out
 
 
-def neo_hookean_forces(
-    u: Array,
-    cell_nodes: Array,
-    index: Array,
-    slopes: Array,
-    laplacian: Array,
-    volume: Array,
-    young: Array,
-    lam: float,
-    mu: float,
-    energy: Array,
-    corner: Array,
-) -> None:
-    s, weight, kappa = _Strained(u, cell_nodes, slopes[index]), volume[index] / 8.0, lam + 2 * mu / 3
+def neo_hookean_forces(u: Array, cells: NeoHookeanCells, energy: Array, corner: Array) -> None:
+    _, index, _, _, laplacian, volume, young, lam, mu = cells
+    s, weight, kappa = _Strained(u, cells), volume[index] / 8.0, lam + 2 * mu / 3
     products = np.einsum("ckpa,ckqa,c->cpq", s.slopes, s.slopes, weight)
     rest = _full(laplacian.astype(np.float64))[index] - products  # the stabilisation, and rounding
     squares = np.einsum("ckab,ckab->ck", s.f, s.f) - 3.0
@@ -72,21 +62,9 @@ def neo_hookean_forces(
     corner[...] = (young[:, None, None] * force).reshape(-1, 24)
 
 
-def neo_hookean_blocks(
-    u: Array,
-    cell_nodes: Array,
-    index: Array,
-    slopes: Array,
-    crossed: Array,
-    laplacian: Array,
-    volume: Array,
-    young: Array,
-    lam: float,
-    mu: float,
-    definite: bool,
-    out: Array,
-) -> None:
-    s, weight, kappa = _Strained(u, cell_nodes, slopes[index]), volume[index] / 8.0, lam + 2 * mu / 3
+def neo_hookean_blocks(u: Array, cells: NeoHookeanCells, definite: bool, out: Array) -> None:
+    _, index, _, _, laplacian, volume, young, lam, mu = cells
+    s, weight, kappa = _Strained(u, cells), volume[index] / 8.0, lam + 2 * mu / 3
     bend, curved, cofactor = s.bend(lam, mu), _volume_hessian(s.f), s.cofactor
     if definite:
         bend = bend * _definite_shares(curved, cofactor, mu, bend)

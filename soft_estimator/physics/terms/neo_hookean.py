@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from soft_estimator.backends.interface import Array
+from soft_estimator.backends.neo_hookean_loops import NeoHookeanCells
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.state import State
@@ -62,14 +63,18 @@ class NeoHookean(Term[Strained]):
         self._blocks: Array | None = None  # of the cells, where `_blocks_of` says
         self._blocks_of: tuple[Strained, bool] | None = None
 
+    @cached_property
+    def cells(self) -> NeoHookeanCells:
+        """What the loops over the cells take."""
+        d, s, m = self.device, self.device.slopes, self.material
+        tables = (s.slopes, s.crossed, s.laplacian, s.volume)
+        return NeoHookeanCells(d.cell_nodes, d.gradient_index, *tables, m.young, m.lam, m.mu)
+
     def forces(self, u: Array, lam: float, mu: float) -> tuple[Array, Array]:
         """Energies (C,) [J] and corner forces (C, 24) [N] at a displacement, for given λ and μ at E = 1."""
-        d, s = self.device, self.device.slopes
+        d, cells = self.device, self.cells._replace(lam=lam, mu=mu)
         energy, corner = d.xp.empty(d.cells), d.xp.empty((d.cells, 24), d.dtype)
-        d.backend.neo_hookean_forces(
-            u, d.cell_nodes, d.gradient_index, s.slopes, s.laplacian, s.volume, self.material.young, lam, mu, energy,
-            corner,
-        )  # fmt: skip
+        d.backend.neo_hookean_forces(u, cells, energy, corner)
         return energy, corner
 
     def cell_blocks(self, at: Strained, definite: bool = False) -> Array:
@@ -77,14 +82,11 @@ class NeoHookean(Term[Strained]):
 
         definite: without what makes a cell's matrix indefinite.
         """
-        d, s, m = self.device, self.device.slopes, self.material
+        d = self.device
         if self._blocks is None:
             self._blocks = d.xp.empty((d.cells, 36, 9), d.dtype)
         if self._blocks_of is None or self._blocks_of[0] is not at or self._blocks_of[1] != definite:
-            d.backend.neo_hookean_blocks(
-                at.u, d.cell_nodes, d.gradient_index, s.slopes, s.crossed, s.laplacian, s.volume, m.young, m.lam, m.mu,
-                definite, self._blocks,
-            )  # fmt: skip
+            d.backend.neo_hookean_blocks(at.u, self.cells, definite, self._blocks)
             self._blocks_of = (at, definite)
         return self._blocks
 
