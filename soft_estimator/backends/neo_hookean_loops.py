@@ -1,7 +1,7 @@
 """The hot loops of the neo-Hookean law, and of matrices that are kept cell by cell.
 
-N nodes, C cells, T distinct cells, K columns. Fixed arrays: cell_nodes, node_cells, slot as in `loops`; index (C,): a
-cell's row of the tables; slopes (T, 8, 3, 8) [1/m]: ∂N_p/∂x_b at the cell's eight quadrature points k, which come last
+N nodes, C cells, T distinct cells, K columns. Fixed arrays: cell_nodes, node_cells, slot as in `loops`; row (C,): a
+cell's in the tables; slopes (T, 8, 3, 8) [1/m]: ∂N_p/∂x_b at the cell's eight quadrature points k, which come last
 and weigh V/8 each; crossed (T, 24, 28): component b of ∇N_p x ∇N_q at point k in row 8b + k, for the pairs p < q;
 laplacian (T, 36) [m]: ∫∇N_p·∇N_q and the stabilisation for the pairs p <= q; volume (T,) [m³]; young (C,) [Pa];
 lam, mu: Lamé parameters for E = 1 Pa, κ = λ + 2μ/3.
@@ -22,7 +22,7 @@ class NeoHookeanCells(NamedTuple):
     """The cells and their material, as above."""
 
     cell_nodes: Array
-    index: Array
+    row: Array
     slopes: Array
     crossed: Array
     laplacian: Array

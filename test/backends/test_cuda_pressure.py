@@ -16,19 +16,22 @@ from soft_estimator.physics.step import Simulation
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(params=[np.float64, np.float32], ids=["float64", "float32"])
+@pytest.fixture(params=["float64 resident", "float64 streamed", "float32 resident", "float32 streamed"])
 def prepared(request, make_scene, cuda):
-    """A step's system at ν = 0.499 on the CPU, with its preconditioner, and the device's own of the same matrix."""
+    """A step's system at ν = 0.499 on the CPU, with its preconditioner, and the device's own of the same matrix, which
+    is kept in shared memory or streamed."""
+    from soft_estimator.backends.cuda.linear import BatchSolver
     from soft_estimator.backends.cuda.pressure import PressureSolver
 
     model, parameters = make_scene("theta held")
     cpu = Simulation(model, replace(parameters, poissons_ratio=0.499))
     system = cpu.linearise(cpu.initial_state()).system
-    names, real = ("cell_nodes", "node_cells", "row_start", "column", "slot"), request.param
+    names, (real, kind) = ("cell_nodes", "node_cells", "row_start", "column", "slot"), request.param.split()
     body = {name: cuda.to_device(getattr(cpu.device, name)) for name in names}
-    solver = PressureSolver(
-        {**body, "free": cuda.to_device(cpu.device.free, real)}, chebyshev_steps(9, 2.8, 23.0), real
-    )
+    body["free"] = cuda.to_device(cpu.device.free, real)
+    plain = BatchSolver(body["row_start"], body["column"], body["free"], 1, real) if kind == "resident" else None
+    solver = PressureSolver(body, chebyshev_steps(9, 2.8, 23.0), real, plain)
+    assert ("resident" in solver.plan.function) == (kind == "resident") and solver.fits
     solver.rows[...] = cuda.to_device(system.pressure.cells[0], real)
     blocks = cuda.to_device(system.blocks, real)
     solver.prepare(blocks)
@@ -85,7 +88,7 @@ def test_breakdown_is_said(cuda, prepared, where):
 
 
 @pytest.mark.parametrize("kind", ["theta held", "moving", "contact"])
-@pytest.mark.parametrize("poissons_ratio, used", [(0.45, False), (0.499, True)])
+@pytest.mark.parametrize("poissons_ratio, used", [(0.45, False), (0.49, True), (0.499, True)])
 def test_steps_and_their_adjoint(cuda, make_scene, kind, poissons_ratio, used):
     """Used by nearly incompressible bodies alone. Trajectory and gradient are the CPU's to what solves to 1e-12 leave
     with a condition number of some 1e5 (1e-6); trajectories repeat to the bit."""

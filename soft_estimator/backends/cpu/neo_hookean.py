@@ -120,13 +120,13 @@ def _add_forces(weight: float, stress: np.ndarray, slopes: np.ndarray, total: np
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
 def neo_hookean_forces(u: np.ndarray, cells: NeoHookeanCells, energy: np.ndarray, corner: np.ndarray) -> None:
-    cell_nodes, index, slopes, _, laplacian, volume, young, lam, mu = cells
+    cell_nodes, rows, slopes, _, laplacian, volume, young, lam, mu = cells
     count, kappa = len(cell_nodes), lam + 2.0 * mu / 3.0
     for chunk in prange((count + _CHUNK - 1) // _CHUNK):
         w, force, stress, total = np.empty((8, 3)), np.empty((8, 3)), np.empty((9, 8)), np.empty(8)
         h, cof, volumetric = np.empty((9, 8)), np.empty((9, 8)), np.empty(8)
         for c in range(chunk * _CHUNK, min(count, (chunk + 1) * _CHUNK)):
-            row, stiff = index[c], young[c]
+            row, stiff = rows[c], young[c]
             _corners(u, cell_nodes[c], w)
             mean = _strain(w, slopes[row], h, cof, volumetric)
             smooth = _smooth_part(w, laplacian[row], force)
@@ -218,7 +218,7 @@ def _write_blocks(
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
 def neo_hookean_blocks(u: np.ndarray, cells: NeoHookeanCells, definite: bool, out: np.ndarray) -> None:
-    cell_nodes, index, slopes, crossed, laplacian, volume, young, lam, mu = cells
+    cell_nodes, rows, slopes, crossed, laplacian, volume, young, lam, mu = cells
     count, kappa = len(cell_nodes), lam + 2.0 * mu / 3.0
     for chunk in prange((count + _CHUNK - 1) // _CHUNK):
         w, h, cof, volumetric = np.empty((8, 3)), np.empty((9, 8)), np.empty((9, 8)), np.empty(8)
@@ -226,7 +226,7 @@ def neo_hookean_blocks(u: np.ndarray, cells: NeoHookeanCells, definite: bool, ou
         g, factor, matrix = np.empty((9, 24)), np.empty(9), np.zeros((24, 24))
         turning, curve = np.empty((3, 24)), np.empty((3, 28))
         for c in range(chunk * _CHUNK, min(count, (chunk + 1) * _CHUNK)):
-            row = index[c]
+            row = rows[c]
             _corners(u, cell_nodes[c], w)
             mean = _strain(w, slopes[row], h, cof, volumetric)
             _volume_slopes(h, cof, slopes[row], full, total, g)

@@ -59,7 +59,7 @@ struct CoarsePart {
 #define COARSE_PART 32  // doubles, as in coarse.py
 static_assert(sizeof(CoarsePart) <= 8 * COARSE_PART, "the coarse level needs more room");
 
-template <bool COARSE>
+template <bool COARSE, bool PRESSURES>
 struct Resident {
     Team team;
     unsigned tag;    // of the last exchange
@@ -72,6 +72,8 @@ struct Resident {
     int *near_start;
     CoarsePart *part;  // shared
     unsigned coarse_tag;
+    PressurePart *pressures;  // shared
+    unsigned cell_tag;
 
     __device__ const Outside &outside() const { return COARSE ? part->outside : near_outside; }
 
@@ -95,18 +97,21 @@ struct Resident {
         if (inside && which < WORDS) put(place(first + row) + which, part);
     }
 
-    // Wait for the vector shown last on all nodes of the halo.
+    // Wait for the vector shown last at a node.
+    __device__ void read_node(int node, real *out) const {
+        const Word *at = place(node);
+        Word words[2];
+#pragma unroll
+        for (int j = 0; j < WORDS; ++j) words[j] = look(at + j);
+#pragma unroll
+        for (int j = 0; j < WORDS; ++j)
+            while ((unsigned)(words[j].high >> 32) != tag) words[j] = look(at + j);
+        join(words, out);
+    }
+
+    // And on all nodes of the halo.
     __device__ void read_halo() {
-        for (int h = threadIdx.x; h < around; h += blockDim.x) {
-            const Word *at = place(outside().halo[h]);
-            Word words[2];
-#pragma unroll
-            for (int j = 0; j < WORDS; ++j) words[j] = look(at + j);
-#pragma unroll
-            for (int j = 0; j < WORDS; ++j)
-                while ((unsigned)(words[j].high >> 32) != tag) words[j] = look(at + j);
-            join(words, read + 4 * h);
-        }
+        for (int h = threadIdx.x; h < around; h += blockDim.x) read_node(outside().halo[h], read + 4 * h);
         __syncthreads();
     }
 
@@ -289,8 +294,10 @@ struct Resident {
             real turned = m[0] * r0 + m[1] * r1 + m[2] * r2;
             if (COARSE) turned += from_coarse(row, min(a, 2));
             show(row, turned, inside);
-            if (own) r[i] = mine, z[i] = turned;
+            if (own) r[i] = mine;
+            if (own && !PRESSURES) z[i] = turned;
         });
+        if (PRESSURES) correct();
         sums[0] = sums[1] = sums[2] = 0.0;
         multiply([&](int row, int a, real y) {
             const int i = 3 * row + a;
@@ -302,6 +309,28 @@ struct Resident {
         team.hand_in<false>(sums);
         if (COARSE) gather_coarse(w);
         team.collect<false>(sums);
+    }
+
+    // From D⁻¹ r, shown last, to z = D⁻¹ (r - Bᵀ y), shown then. w is free for Bᵀ y until the product is taken.
+    __device__ void correct() {
+        pressures->start(cell_tag, [&](int node, real *at) { read_node(node, at); });
+        pressures->run(cell_tag);
+        const int lane = threadIdx.x % LANES;
+        for (int item = threadIdx.x / LANES; item - threadIdx.x % 32 / LANES < count; item += blockDim.x / LANES) {
+            real pulled[3];
+            pressures->pulled(cell_tag, first + min(item, count - 1), pulled);
+            if (item < count && lane < 3) w[3 * item + lane] = lane == 0 ? pulled[0] : lane == 1 ? pulled[1] : pulled[2];
+        }
+        __syncthreads();
+        ++tag;
+        for_rows([&](int row, int a, bool inside) {
+            const real *m = inverse + 9 * row + 3 * min(a, 2), *left = r + 3 * row, *pulled = w + 3 * row;
+            real turned = 0;
+#pragma unroll
+            for (int b = 0; b < 3; ++b) turned += m[b] * (left[b] - pulled[b]);
+            show(row, turned, inside);
+            if (inside && a < 3) z[3 * row + a] = turned;
+        });
     }
 
     __device__ void clear_free() {
@@ -317,10 +346,11 @@ __device__ inline real *take(real *to, const real *from, int length, int space, 
     return to + space;
 }
 
-template <bool COARSE>
-__device__ inline void solve_resident(BATCH_ARGUMENTS, const Coarse *coarse, Word *words) {
+template <bool COARSE, bool PRESSURES>
+__device__ inline void solve_resident(BATCH_ARGUMENTS, const Coarse *coarse, Word *words, const Pressures *pressures,
+                                      unsigned cell_tag) {
     FIND_OWN_PART
-    Resident<COARSE> v;
+    Resident<COARSE, PRESSURES> v;
     v.team = sums, v.tag = tag, v.nodes = nodes;
     v.first = first, v.count = count, v.room = room;
     const int64 begin_k = row_start[first];  // first own matrix block
@@ -330,6 +360,12 @@ __device__ inline void solve_resident(BATCH_ARGUMENTS, const Coarse *coarse, Wor
         v.part = (CoarsePart *)(shared_memory + SCRATCH), v.coarse_tag = tag;
         if (threadIdx.x == 0) v.part->place(shared_memory + SCRATCH + COARSE_PART, *coarse, rank, team, words);
         near = (real *)(shared_memory + SCRATCH + coarse->space);
+    }
+    if (PRESSURES) {
+        v.pressures = (PressurePart *)(shared_memory + SCRATCH), v.cell_tag = cell_tag;
+        real *own_cells = (real *)(shared_memory + SCRATCH + PRESSURE_PART);
+        if (threadIdx.x == 0) v.pressures->place(*pressures, own_cells, rank, team);
+        near = (real *)(shared_memory + SCRATCH + pressures->space);
     }
     near = take(near, nullptr, 0, 4 * wide, &v.read);  // first: read in whole words, so it must be aligned
     near = take(near, all_x + own, 3 * count, 3 * share, &v.x);
@@ -356,18 +392,23 @@ __device__ inline void solve_resident(BATCH_ARGUMENTS, const Coarse *coarse, Wor
     for (int e = threadIdx.x; e < 9 * held; e += blockDim.x)
         v.near_blocks[e % 9 * room + e / 9] = blocks[9 * begin_k + e];
     __syncthreads();
-    const Outcome outcome = iterate<COARSE>(v, tolerance, limit);  // y drifts: begin anew where it has gone too far
+    if (PRESSURES) v.pressures->load();
+    __syncthreads();
+    // What is carried along or rounded drifts: begin anew where it has gone too far.
+    const Outcome outcome = iterate<COARSE || PRESSURES>(v, tolerance, limit);
     __syncthreads();
     for (int i = threadIdx.x; i < 3 * count; i += blockDim.x) all_x[own + i] = v.x[i];
     if (rank == 0 && threadIdx.x == 0) write_report(report + 3 * system, outcome);
 }
 
-// LEVELS: of the preconditioner; each kernel is compiled by itself.
+#define RESIDENT_BATCH                                                                                             \
+    nodes, team, room, wide, row_start, column, halo, halo_start, local, all_blocks, all_inverse, all_free, all_b,  \
+        all_x, all_z, work, block_stride, inverse_stride, tolerance, limit, tag, places, report
+
+// LEVELS: of the preconditioner, 3 for pressures; each kernel is compiled by itself.
 #if !defined(LEVELS) || LEVELS == 1
 extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) conjugate_gradient_resident(BATCH_ARGUMENTS) {
-    solve_resident<false>(nodes, team, room, wide, row_start, column, halo, halo_start, local, all_blocks, all_inverse,
-                          all_free, all_b, all_x, all_z, work, block_stride, inverse_stride, tolerance, limit, tag,
-                          places, report, nullptr, nullptr);
+    solve_resident<false, false>(RESIDENT_BATCH, nullptr, nullptr, nullptr, 0);
 }
 #endif
 
@@ -375,8 +416,14 @@ extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) conjugate_grad
 // One system; words: 12 count + 6 slots.
 extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1)
     conjugate_gradient_resident_coarse(BATCH_ARGUMENTS, const Coarse *coarse, Word *words) {
-    solve_resident<true>(nodes, team, room, wide, row_start, column, halo, halo_start, local, all_blocks, all_inverse,
-                         all_free, all_b, all_x, all_z, work, block_stride, inverse_stride, tolerance, limit, tag,
-                         places, report, coarse, words);
+    solve_resident<true, false>(RESIDENT_BATCH, coarse, words, nullptr, 0);
+}
+#endif
+
+#if !defined(LEVELS) || LEVELS == 3
+// One system; inverse: of D. cell_tag: the largest tag of the pressures' words so far.
+extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1)
+    conjugate_gradient_resident_pressure(BATCH_ARGUMENTS, const Pressures *pressures, unsigned cell_tag) {
+    solve_resident<false, true>(RESIDENT_BATCH, nullptr, nullptr, pressures, cell_tag);
 }
 #endif

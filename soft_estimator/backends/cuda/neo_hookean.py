@@ -14,7 +14,7 @@ from soft_estimator.backends.neo_hookean_loops import NeoHookeanCells
 def _given(real: npt.DTypeLike, u: Array, cells: NeoHookeanCells, *tables: Array) -> tuple:
     """What both cell kernels take, in their order."""
     last = (typed(table, real) for table in (*tables, cells.laplacian, cells.volume, cells.young))
-    return (typed(u, real), cells.cell_nodes, cells.index, *last, float(cells.lam), float(cells.mu))
+    return (typed(u, real), cells.cell_nodes, cells.row, *last, float(cells.lam), float(cells.mu))
 
 
 def neo_hookean_forces(u: Array, cells: NeoHookeanCells, energy: Array, corner: Array) -> None:

@@ -102,15 +102,14 @@ class CudaStepper:
         self.solver: Any
         self._allocate()
         self.coarse: CoarseSolver | None = None
+        self.pressures: FusedPressures | None = None
         if self.systems == 1:
+            self.pressures = FusedPressures(self.solver, self._arrays)
+            self.pressures.choose(materials[0])
             self.coarse = solver_with_coarse_level(self.solver, body.get("coarse"), self._arrays, scheme, spacing_m)
         if self.coarse is not None:
             self.solver = self.coarse
             self.coarse.choose(materials[0])
-        self.pressures: FusedPressures | None = None
-        if self.systems == 1:
-            self.pressures = FusedPressures(self._arrays, self.real)
-            self.pressures.choose(materials[0])
 
     def _allocate(self) -> None:
         b, n, c, real = self.systems, self.nodes, self.cells, self.real

@@ -28,7 +28,7 @@ class _Strained:
     """F, J - 1 and ∂J/∂F at the points, (C, 8, ...), and the mean of J - 1, (C,)."""
 
     def __init__(self, u: Array, cells: NeoHookeanCells) -> None:
-        self.slopes = cells.slopes[cells.index].astype(np.float64).transpose(0, 3, 1, 2)  # point, corner, component
+        self.slopes = cells.slopes[cells.row].astype(np.float64).transpose(0, 3, 1, 2)  # point, corner, component
         at = u[cells.cell_nodes].astype(np.float64)
         self.at = at - at[:, :1]
         self.f = np.eye(3) + np.einsum("cpa,ckpb->ckab", self.at, self.slopes)
@@ -49,10 +49,10 @@ def _full(pairs: Array) -> Array:
 
 
 def neo_hookean_forces(u: Array, cells: NeoHookeanCells, energy: Array, corner: Array) -> None:
-    _, index, _, _, laplacian, volume, young, lam, mu = cells
-    s, weight, kappa = _Strained(u, cells), volume[index] / 8.0, lam + 2 * mu / 3
+    _, row, _, _, laplacian, volume, young, lam, mu = cells
+    s, weight, kappa = _Strained(u, cells), volume[row] / 8.0, lam + 2 * mu / 3
     products = np.einsum("ckpa,ckqa,c->cpq", s.slopes, s.slopes, weight)
-    rest = _full(laplacian.astype(np.float64))[index] - products  # the stabilisation, and rounding
+    rest = _full(laplacian.astype(np.float64))[row] - products  # the stabilisation, and rounding
     squares = np.einsum("ckab,ckab->ck", s.f, s.f) - 3.0
     density = mu / 2 * squares - mu * s.volumetric + mu / 6 * s.volumetric**2
     held = 0.5 * mu * np.einsum("cpa,cpq,cqa->c", s.at, rest, s.at)
@@ -63,8 +63,8 @@ def neo_hookean_forces(u: Array, cells: NeoHookeanCells, energy: Array, corner: 
 
 
 def neo_hookean_blocks(u: Array, cells: NeoHookeanCells, definite: bool, out: Array) -> None:
-    _, index, _, _, laplacian, volume, young, lam, mu = cells
-    s, weight, kappa = _Strained(u, cells), volume[index] / 8.0, lam + 2 * mu / 3
+    _, row, _, _, laplacian, volume, young, lam, mu = cells
+    s, weight, kappa = _Strained(u, cells), volume[row] / 8.0, lam + 2 * mu / 3
     bend, curved, cofactor = s.bend(lam, mu), _volume_hessian(s.f), s.cofactor
     if definite:
         bend = bend * _definite_shares(curved, cofactor, mu, bend)
@@ -73,7 +73,7 @@ def neo_hookean_blocks(u: Array, cells: NeoHookeanCells, definite: bool, out: Ar
     matrix = np.einsum("c,ckpi,ckaibj,ckqj->cpaqb", weight, s.slopes, tangent, s.slopes)
     mean = np.einsum("ckai,ckpi->cpa", cofactor, s.slopes) / 8.0
     matrix += np.einsum("c,cpa,cqb->cpaqb", 8.0 * weight * kappa, mean, mean)
-    matrix += mu * np.einsum("cpq,ab->cpaqb", _full(laplacian.astype(np.float64))[index], np.eye(3))
+    matrix += mu * np.einsum("cpq,ab->cpaqb", _full(laplacian.astype(np.float64))[row], np.eye(3))
     matrix *= young[:, None, None, None, None]
     out[...] = matrix[:, _P, :, _Q, :].transpose(1, 0, 2, 3).reshape(-1, 36, 9)
 
