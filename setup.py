@@ -41,7 +41,7 @@ ROS_REQUIREMENTS = [
     f"ros-jazzy-common-interfaces>=5,<6{ROS_WHEELS}",
     f"ros-jazzy-lifecycle-msgs>=2,<3{ROS_WHEELS}",
     f"ros-jazzy-ament-index-python>=1.8,<2{ROS_WHEELS}",
-    "rosbags>=0.10,<0.12",
+    "rosbags>=0.10.11,<0.12",
 ]
 
 setup(
@@ -81,7 +81,7 @@ setup(
         # The launch_testing plugin of a ROS install breaks pytest 9.
         "test": [
             "pytest>=8,<9",
-            "pytest-xdist>=3.7,<4",
+            "pytest-xdist>=3.8,<4",
             "hypothesis>=6.100,<7",
             "ruff>=0.6,<1",
             "mypy>=1.11,<3",
@@ -108,7 +108,7 @@ setup(
             "open3d-cpu==0.19.0; python_version<'3.13' and platform_machine=='x86_64'",
             "open3d-cpu>=0.20,<0.21; python_version>='3.13' and platform_machine=='x86_64'",
             "open3d>=0.18,<0.21; platform_machine!='x86_64'",
-            "rosbags>=0.10,<0.12",
+            "rosbags>=0.10.11,<0.12",
         ],
     },
     entry_points={

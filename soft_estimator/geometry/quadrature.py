@@ -78,7 +78,7 @@ def _match(points: np.ndarray, target: np.ndarray, low: np.ndarray, high: np.nda
     There are 24 coordinates for 22 conditions, so a row either ends at rounding or where the cell's faces stop it.
     """
     count = len(EXPONENTS)
-    damping = np.full(len(points), 1e-3)
+    damping: np.ndarray = np.full(len(points), 1e-3)
     value, slope = _monomials(points)
     residual = value.mean(axis=2) - target
     for _ in range(_ITERATIONS):

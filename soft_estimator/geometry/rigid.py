@@ -12,6 +12,13 @@ def skew(w: np.ndarray) -> np.ndarray:
     return np.array([[0.0, -w[2], w[1]], [w[2], 0.0, -w[0]], [-w[1], w[0], 0.0]])
 
 
+def quaternion(rotation: np.ndarray) -> np.ndarray:
+    """The unit quaternion (x, y, z, w) of a rotation matrix (3, 3), which SciPy 1.11 wants writable."""
+    from scipy.spatial.transform import Rotation  # half a second that most commands do not need
+
+    return np.asarray(Rotation.from_matrix(np.array(rotation)).as_quat())
+
+
 def rotation_matrix(rotation_rad: np.ndarray) -> np.ndarray:
     """Rodrigues' formula: the rotation by |r| about r."""
     r = np.asarray(rotation_rad, dtype=np.float64)

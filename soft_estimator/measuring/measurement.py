@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import yaml
-from scipy.spatial.transform import Rotation
 
 from soft_estimator.camera.scene_cameras import scene_cameras
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
@@ -19,6 +18,7 @@ from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.geometry.body_file import body_bytes
+from soft_estimator.geometry.rigid import quaternion
 from soft_estimator.measuring.phases import Drop
 from soft_estimator.perception.scan import ScannedBody
 from soft_estimator.pictures.wording import choose_unit, plain_name, with_deviation
@@ -83,7 +83,7 @@ class Measurement:
     def sensor_pose(self) -> str:
         """Where the camera stood in the scene's frame, as --sensor-pose takes it: x y z qx qy qz qw."""
         camera = scene_cameras(self.scene.config)[0]
-        turn = Rotation.from_matrix(camera.rotation).as_quat()
+        turn = quaternion(camera.rotation)
         return " ".join(f"{x:.5f}" for x in (*camera.position_m, *turn))
 
     def next_commands(self, folder: Path | str) -> list[str]:

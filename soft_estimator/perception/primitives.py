@@ -193,7 +193,7 @@ def _fit(
 def _least_along(shape: Shape, start: np.ndarray, ray: np.ndarray, middle: np.ndarray, reach: float) -> np.ndarray:
     """The least φ [m] along rays (n, 3) within reach [m] of the middle (3,): looked for, then once more around it."""
     centre = (middle - start) @ ray.T / (ray**2).sum(axis=1)
-    width = np.full(len(ray), reach)
+    width: np.ndarray = np.full(len(ray), reach)
     for _ in range(2):
         at = centre[:, None] + width[:, None] * np.linspace(-1.0, 1.0, _ALONG)
         places = start + at[:, :, None] * ray[:, None, :]

@@ -108,7 +108,7 @@ def _solve_directly(
         )
     inner = matrix[free][:, free].tocsc()
     x[free] = spsolve(inner, rhs)
-    residual = float(np.linalg.norm(inner @ x[free] - rhs) / max(np.linalg.norm(rhs), 1e-300))
+    residual = float(np.linalg.norm(inner @ x[free] - rhs) / max(float(np.linalg.norm(rhs)), 1e-300))
     if not residual < STALL_ACCEPTED:
         raise SolverError(
             f"conjugate gradients {what} and the direct solve left a relative residual of {residual:.1e}; "

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
+from soft_estimator.geometry.rigid import quaternion
 from soft_estimator.perception.cloud import Cloud, cloud_from_depth, cloud_from_points
 from soft_estimator.recordings.bag_files import Bag, BagMessage, Topic, list_topics
 from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC, TruthRow
@@ -251,7 +251,7 @@ def bag_camera(path: Path | str, topic: str | None, fixed_frame: str) -> BagCame
         problem = "it is empty"
         for frame in recording:
             if frame.cloud is not None:
-                turn = Rotation.from_matrix(frame.cloud.rotation).as_quat()
+                turn = quaternion(frame.cloud.rotation)
                 kind = "points" if recording.topic.kind == CLOUD else "depth"
                 pose = (*frame.cloud.sensor_m.tolist(), *turn.tolist())
                 return BagCamera(recording.source, kind, frame.frame_id, pose)

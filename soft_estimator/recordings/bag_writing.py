@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from soft_estimator.camera.pinhole import PinholeCamera
+from soft_estimator.geometry.rigid import quaternion
 from soft_estimator.recordings.cut_off import RecordingCutOff, finish_mcap
 from soft_estimator.recordings.ground_truth import TruthRow
 
@@ -169,7 +169,7 @@ class BagWriter:
         entries = []
         for frame_id, camera in cameras:
             x, y, z = (float(a) for a in camera.position_m)
-            qx, qy, qz, qw = (float(a) for a in Rotation.from_matrix(camera.rotation).as_quat())
+            qx, qy, qz, qw = (float(a) for a in quaternion(camera.rotation))
             transform = self.make(
                 "geometry_msgs/msg/Transform",
                 translation=self.make("geometry_msgs/msg/Vector3", x=x, y=y, z=z),

@@ -9,6 +9,8 @@ from shape_msgs.msg import Mesh, MeshTriangle
 from std_msgs.msg import ColorRGBA, Header
 from visualization_msgs.msg import Marker
 
+from soft_estimator.geometry.rigid import quaternion
+
 
 def mesh_marker(
     header: Header,
@@ -63,7 +65,7 @@ def heat_colours(values: np.ndarray, top: float) -> np.ndarray:
 
 def pose_of(rotation: np.ndarray, position_m: np.ndarray) -> Pose:
     """A pose from a rotation (3, 3) and a position (3,) [m]."""
-    x, y, z, w = Rotation.from_matrix(rotation).as_quat().tolist()
+    x, y, z, w = quaternion(rotation).tolist()
     px, py, pz = np.asarray(position_m, dtype=np.float64).tolist()
     return Pose(position=Point(x=px, y=py, z=pz), orientation=Quaternion(x=x, y=y, z=z, w=w))
 

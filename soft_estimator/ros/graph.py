@@ -194,13 +194,12 @@ def _camera_parameters(kind: str, options: GraphOptions, preset: Preset) -> dict
 
 def scene_camera_pose(scene: str) -> list[float]:
     """Where the first camera of a scene is: x, y, z [m] and the quaternion x, y, z, w."""
-    from scipy.spatial.transform import Rotation
-
     from soft_estimator.camera.scene_cameras import scene_cameras
+    from soft_estimator.geometry.rigid import quaternion
     from soft_estimator.scene.files import read_scene
 
     camera = scene_cameras(read_scene(scene)[0])[0]
-    return [*camera.position_m.tolist(), *Rotation.from_matrix(camera.rotation).as_quat().tolist()]
+    return [*camera.position_m.tolist(), *quaternion(camera.rotation).tolist()]
 
 
 def _remappings(options: GraphOptions, preset: Preset) -> tuple[tuple[str, str], ...]:

@@ -44,8 +44,8 @@ def bundle_means(
     bundle = np.empty(n, np.int64)
     start = np.zeros(columns * rows + 1, np.int64)
     for i in range(n):
-        a = min(columns - 1, np.int64((place[i, 0] - low[0]) / width))
-        b = min(rows - 1, np.int64((place[i, 1] - low[1]) / width))
+        a = min(columns - 1, int((place[i, 0] - low[0]) / width))
+        b = min(rows - 1, int((place[i, 1] - low[1]) / width))
         bundle[i] = a * rows + b
         start[bundle[i] + 1] += 1
     for c in range(columns * rows):

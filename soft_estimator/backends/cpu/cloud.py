@@ -239,4 +239,4 @@ def _hash(a: int, b: int, c: int) -> int:
     mixed ^= mixed >> np.int64(17)
     mixed *= np.int64(0x2545F4914F6CDD1D)
     mixed ^= mixed >> np.int64(29)
-    return mixed & np.int64(0x7FFFFFFFFFFFFFFF)
+    return int(mixed & np.int64(0x7FFFFFFFFFFFFFFF))

@@ -117,9 +117,9 @@ def cluster_voxels(
     for i in range(points.shape[0]):
         if not used[i]:
             continue
-        a = np.int64(np.floor((points[i, 0] - origin[0]) / voxel))
-        b = np.int64(np.floor((points[i, 1] - origin[1]) / voxel))
-        c = np.int64(np.floor((points[i, 2] - origin[2]) / voxel))
+        a = int(np.floor((points[i, 0] - origin[0]) / voxel))
+        b = int(np.floor((points[i, 1] - origin[1]) / voxel))
+        c = int(np.floor((points[i, 2] - origin[2]) / voxel))
         slot = _find(slots, keys, a, b, c)
         k = slots[slot]
         if k < 0:

@@ -40,8 +40,8 @@ def _tetrahedron_rule() -> tuple[np.ndarray, np.ndarray]:
 
 def _triangle_rule(points_a_side: int = 4) -> tuple[np.ndarray, np.ndarray]:
     """Collapsed Gauss rule, exact to degree 2n-2 = 6: enough for products of two trilinear functions on a plane."""
-    x, w = np.polynomial.legendre.leggauss(points_a_side)
-    x, w = 0.5 * (x + 1.0), 0.5 * w
+    at, share = np.polynomial.legendre.leggauss(points_a_side)
+    x, w = 0.5 * (at + 1.0), 0.5 * share
     s, t = np.meshgrid(x, x, indexing="ij")
     weight = np.outer(w * (1.0 - x), w) * 2.0
     first, second = s.ravel(), ((1.0 - s) * t).ravel()

@@ -70,7 +70,7 @@ def _run(system: Arrays, run: np.ndarray, keep: float, take: float, vectors: Arr
 
 
 @njit(parallel=True, cache=True)
-def _on_threads(system: Arrays, runs: np.ndarray, keep: float, take: float, vectors: Arrays) -> None:
+def _on_threads(system: Arrays, runs: np.ndarray, keep: np.float32, take: np.float32, vectors: Arrays) -> None:
     for k in prange(len(runs)):
         _run(system, runs[k], keep, take, vectors)
 
@@ -78,12 +78,12 @@ def _on_threads(system: Arrays, runs: np.ndarray, keep: float, take: float, vect
 @njit(cache=True)
 def _step(system: Arrays, runs: np.ndarray, keep: float, take: float, vectors: Arrays) -> None:
     """One of Chebyshev's steps on all runs (·, 2); the bits are the same for any number of threads."""
-    keep, take = np.float32(keep), np.float32(take)
+    kept, taken = np.float32(keep), np.float32(take)
     if len(system[2]) >= _THREADS_FROM:
-        _on_threads(system, runs, keep, take, vectors)
+        _on_threads(system, runs, kept, taken, vectors)
     else:
         for k in range(len(runs)):
-            _run(system, runs[k], keep, take, vectors)
+            _run(system, runs[k], kept, taken, vectors)
 
 
 @njit(cache=True)
