@@ -10,7 +10,7 @@ PYTEST := NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest -q -n $(WORKERS) --dist lo
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help quick test style lint warm boundscheck demo docs bench clean
+.PHONY: help quick test oldest style lint warm boundscheck demo docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -40,8 +40,20 @@ warm: $(STAMP)
 quick: style warm ## what a change needs, in under three minutes on two cores
 	$(PYTEST) -m "not slow" --durations=10
 
-test: lint warm ## check style, imports and types, run the tests; the slowest are named
+# mypy and the compiler each keep one core busy.
+test: $(STAMP) ## check style, imports and types, run the tests; the slowest are named
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint warm
 	$(PYTEST) --durations=25
+
+# The oldest set of dependencies that setup.py allows, in an environment of its own.
+OLDEST := .venv-oldest
+comma := ,
+oldest: $(STAMP) ## what quick runs, with the oldest dependencies allowed
+	@test -x $(OLDEST)/bin/python || $(BIN)/python -m venv $(OLDEST)
+	$(BIN)/python test/oldest.py $(subst $(comma), ,$(EXTRAS)) > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[$(EXTRAS)]'
+	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba NUMBA_NUM_THREADS=1 $(OLDEST)/bin/python test/warm_up.py
+	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(subst $(BIN),$(OLDEST)/bin,$(PYTEST)) -p no:cacheprovider -m "not slow" --durations=10
 
 # Compiled with a check of every index, which numba keeps apart only by the folder of its cache. One thread: an error in
 # another one is lost. ALL=1 runs every test that needs no GPU.
@@ -66,5 +78,5 @@ bench: $(STAMP) ## run the benchmarks
 	done
 
 clean: ## remove the environment and everything made
-	rm -rf $(VENV) build install log out *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) build install log out *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find soft_estimator test -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -49,7 +49,7 @@ def pressure_matrix(
 
 
 @njit(cache=True, fastmath=_FAST)
-def _run(system: Arrays, run: np.ndarray, keep: float, take: float, vectors: Arrays) -> None:
+def _run(system: Arrays, run: np.ndarray, keep: np.float32, take: np.float32, vectors: Arrays) -> None:
     """r -= S p, then the next step of x, after = keep p + take · scaled r, on one run of the lattice.
 
     system: S, the strides to its neighbours, one over its diagonal. vectors: p, x, r, after.

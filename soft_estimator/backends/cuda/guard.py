@@ -50,6 +50,6 @@ class CudaGuard:
         if self.of_points is not None:
             points = (*before, u, s.blocks, self.of_points)
             launch("guard", "guard_points", s.real, s.points, *common, *points, grid=grid)
-        points = np.uint64(0) if self.of_points is None else self.of_points
-        arguments = (s.body, self.of_cells, self.of_nodes, points, out)
+        touched = np.uint64(0) if self.of_points is None else self.of_points
+        arguments = (s.body, self.of_cells, self.of_nodes, touched, out)
         kernel("guard", "guard_sums", s.real.name)((SUMS, s.systems), (256,), arguments)
