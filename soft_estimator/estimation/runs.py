@@ -136,7 +136,8 @@ class FusedRun:
         self._at = [at[k] for k in range(len(frames))]
         measured = {k: kind for k, frame in enumerate(frames) if isinstance(kind := kinds.of(frame), SurfaceDistance)}
         self.clouds = list(measured)
-        self.residuals = [np.zeros(0)] * len(frames)
+        nothing: np.ndarray = np.zeros(0)
+        self.residuals = [nothing] * len(frames)
         self.far = 0
         if self.clouds:
             self.view = cache.view([frames[k] for k in self.clouds], measured[self.clouds[0]])

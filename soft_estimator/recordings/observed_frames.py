@@ -138,7 +138,7 @@ def _add(frame: Frame, noise_of: NoiseOf, budget: int | None, rng: np.random.Gen
     if frame.cloud is None:
         return frame.reason
     content = frame.content or PointFile(frame.cloud.points_m)
-    points = content.points_m.reshape(-1, 3)
+    points: np.ndarray = content.points_m.reshape(-1, 3)
     if len(points) == 0:
         return "without points"
     finite = np.isfinite(points).all(axis=1)

@@ -97,7 +97,7 @@ class TopicSource:
         if message.type != Marker.TRIANGLE_LIST or not message.points:
             return
         corners, plain = vertices_of(message), message.color
-        tones = np.array([(c.r, c.g, c.b) for c in message.colors]).reshape(-1, 3)
+        tones: np.ndarray = np.array([(c.r, c.g, c.b) for c in message.colors]).reshape(-1, 3)
         if len(tones) != len(corners):
             tones = np.array([[plain.r, plain.g, plain.b]])
         try:

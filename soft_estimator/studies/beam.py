@@ -175,7 +175,7 @@ def beam_body(cells: int) -> Body:
 
 def beam_model(body: Body, release: Release, step_s: float) -> Model:
     """Clamped at z = 0; a weight sits on the upper edge of the free end, as in the authors' model, and moves along."""
-    weights_kg = np.zeros(0)
+    weights_kg: np.ndarray = np.zeros(0)
     more: list[Law] = [RelaxationLaw(FIRST_GUESS["relaxation_share"], FIRST_GUESS["relaxation_time_s"])]
     if release.weight_kg:
         # A micrometre inside: on the very edge a point may be found in a cell outside the body.

@@ -116,7 +116,8 @@ class ReferenceView:
         counts: Array,
     ) -> None:
         self.owner: Any = None
-        self.points, self.scale, self.far = points, scale, np.zeros(len(points), np.int32)
+        self.points, self.scale = points, scale
+        self.far: Array = np.zeros(len(points), np.int32)
         self._observer, self._along, self._bias, self._line_bias = observer, along, bias, line_bias
         ends = np.concatenate([[0], np.cumsum(counts)])
         self._frames = [slice(int(a), int(b)) for a, b in pairwise(ends)]
