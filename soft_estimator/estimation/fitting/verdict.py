@@ -103,13 +103,12 @@ class PatchTable:
 
 def patch_table(e: Evidence) -> PatchTable:
     """Median distances of patches, over what noise and allowance let them be."""
-    off, usual = e.residual * e.std_m, np.zeros(len(e.residual))
-    noise, frames = np.full(int(e.frame.max(initial=-1)) + 1, np.nan), np.unique(e.frame)
-    for k in frames:
+    off, noise = e.residual * e.std_m, np.full(int(e.frame.max(initial=-1)) + 1, np.nan)
+    for k in np.unique(e.frame):
         of_frame = np.flatnonzero(e.frame == k)
         if len(of_frame) >= LEAST_POINTS:
-            usual[of_frame] = without_outliers(off[of_frame])
-            noise[k] = neighbours_variance(usual[of_frame], np.searchsorted(of_frame, e.neighbour[of_frame]))
+            usual, neighbour = without_outliers(off[of_frame]), np.searchsorted(of_frame, e.neighbour[of_frame])
+            noise[k] = neighbours_variance(usual, neighbour)
     # Points in the order of their frames, patches and distances: every group's median is its middle.
     order = np.lexsort((off, e.patch, e.frame))
     frame, patch, off = e.frame[order], e.patch[order], off[order]
