@@ -1,14 +1,16 @@
 """Small scenes through every CUDA kernel, for compute-sanitizer; ends with 1 if a kernel was not launched.
 
 compute-sanitizer --tool memcheck python benchmark/sanitize_cuda.py
-compute-sanitizer --tool racecheck python benchmark/sanitize_cuda.py
+compute-sanitizer --tool racecheck python benchmark/sanitize_cuda.py float32
+
+A precision may be named to run its kernels alone: racecheck takes minutes for each.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.resources import files
@@ -44,7 +46,9 @@ PRECISIONS = {"float32": hht_scheme(0.005), "float64": theta_scheme(0.005)}
 SOFT = Parameters(3e4, 0.35, 900.0, 0.4, 2e-3, plane_offset_m=0.055, velocity_m_s=np.array([0.1, -0.8, 0.2]))
 STIFF = replace(SOFT, youngs_modulus_pa=np.array([3e6]))  # the coarse level comes in
 DIRECTIONS = ("poissons_ratio", "plane_offset_m", "density_kg_m3", "mass_damping_per_s", "stiffness_damping_s")
+INCOMPRESSIBLE = replace(SOFT, poissons_ratio=0.499)  # the pressures' preconditioner comes in
 MATRIX = "conjugate_gradient_"
+ALWAYS_DOUBLE = ("soft_depths", "soft_energies", "spread_columns", "sums")
 
 
 def known_kernels() -> set[Kernel]:
@@ -53,7 +57,7 @@ def known_kernels() -> set[Kernel]:
     for file in kernels.PARTS:
         text = (files("soft_estimator.backends.cuda") / f"{file}.cu").read_text(encoding="utf-8")
         for name in re.findall(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", text):
-            always_double = file == "points" and name != "change_points"
+            always_double = name in ALWAYS_DOUBLE or (file == "points" and name != "change_points")
             reals = ["float64"] if always_double else ["float32"] if name == "gather_double" else list(PRECISIONS)
             out |= {(file, name, real) for real in reals}
     return out
@@ -111,14 +115,15 @@ def setting(module: Any, **values: Any) -> Iterator[None]:
     linear._SOLVERS.clear()
 
 
-def main() -> int:
+def main(precisions: Sequence[str] = ()) -> int:
+    chosen = {name: PRECISIONS[name] for name in precisions or PRECISIONS}
     # Each array from the driver: within a pool's chunk, memcheck would see nothing of an index out of bounds.
     cupy.cuda.set_allocator(None)
     seen, backend = watch_launches(), load_cuda_backend()
     body = build_body(sample(Torus(0.08, 0.03, axis=(0.3, 1.0, 0.2)), 0.02))
     path = RigidPath(np.array([0.0, 0.1]), np.array([[0, 0, 0], [0.01, 0, 0]]), np.zeros((2, 3)))
     grip = FixedRegion(Box((0.04, 0.2, 0.2), (-0.1, 0.0, 0.0)), path=path)
-    for precision, scheme in PRECISIONS.items():
+    for precision, scheme in chosen.items():
         dtype, settings = np.dtype(precision).type, SolverSettings(1e-5, 500)
         model = build_model(body, scheme, fixed=[grip], contact=ContactLaw(2e6, 800.0), solver=settings, dtype=dtype)
         free = build_model(body, scheme, solver=settings, dtype=dtype)
@@ -134,23 +139,26 @@ def main() -> int:
         batch(model, 33, backend, MATRIX + "cells")  # two launches
         single(model, SOFT, backend, False)
         single(model, STIFF, backend, True)
+        single(model, INCOMPRESSIBLE, backend, False, MATRIX + "resident_pressure")
         with setting(linear, _RESIDENT_SHARE=0.1, _LARGEST_ROOM=100):  # a part of the matrix in shared memory
             batch(model, 2, backend, MATRIX + "resident")
             single(model, STIFF, backend, True)
         with setting(linear, _RESIDENT_SHARE=1e9):
             batch(model, 2, backend, MATRIX + "streamed")
+            single(model, INCOMPRESSIBLE, backend, False, MATRIX + "pressure")
         with setting(cells, LARGEST_SHARED=0):
             batch(model, 5, backend, MATRIX + "cells")
-    return tell(seen)
+    return tell(seen, set(chosen))
 
 
-def tell(seen: dict[Kernel, int]) -> int:
-    known = known_kernels()
+def tell(seen: dict[Kernel, int], precisions: set[str]) -> int:
+    every = known_kernels()
+    known = {kernel for kernel in every if kernel[2] in precisions}
     for file in kernels.PARTS:
         names = sorted({name for f, name, _ in known if f == file})
         counts = ["/".join(str(seen.get((file, n, real), 0)) for real in PRECISIONS) for n in names]
         print(f"{file}: " + ", ".join(f"{n} {c}" for n, c in zip(names, counts)))
-    missed, unknown = sorted(known - set(seen)), sorted(set(seen) - known)
+    missed, unknown = sorted(known - set(seen)), sorted(set(seen) - every)
     print(f"{len(known & set(seen))} of {len(known)} kernels launched (counts: float32/float64)")
     for title, some in (("not launched", missed), ("launched, but not expected", unknown)):
         if some:
@@ -175,10 +183,15 @@ def batch(model: Model, systems: int, backend: Any, kernel: str) -> None:
     print(f"{systems} systems, {model.dtype.__name__}, {kernel}: {int(reports[:, 0].sum())} iterations, dE {slope:.3e}")
 
 
-def single(model: Model, parameters: Parameters, backend: Any, with_coarse_level: bool) -> None:
-    """Steps and tangents of one system, with the coarse level or without."""
+def single(model: Model, parameters: Parameters, backend: Any, with_coarse_level: bool, pressures: str = "") -> None:
+    """Steps and tangents of one system, with the coarse level or without, or with this kernel for pressures."""
     fused = FusedSimulation(model, parameters, backend)
-    assert fused.batch.stepper.coarse.used == with_coarse_level
+    stepper = fused.batch.stepper
+    assert stepper.pressures.used == bool(pressures)
+    if pressures:
+        assert stepper.pressures.solver.plan.function == pressures, stepper.pressures.solver.plan
+    else:
+        assert stepper.coarse.used == with_coarse_level
     states, reports = fused.roll(fused.initial_state(), 2)
     columns = FusedTangent(fused, [ParameterGradient.unit(1, name) for name in DIRECTIONS])
     changes = columns.through(states, columns.initial())
@@ -208,8 +221,14 @@ def contact_loops(sim: Simulation, u: Any) -> None:
     plane = (xp.array([0.0, 1.0, 0.0]), 0.0, 500.0)
     d.backend.contact_points(d.position, u, d.point_nodes, d.point_weight, *plane, distance, depth, slope)
     out = xp.zeros_like(d.zero)
+    d.backend.soft_depths(distance, 500.0, depth, slope)
+    energy = xp.empty(len(distance))
+    d.backend.soft_energies(distance, 500.0, energy)
     d.backend.spread_along(plane[0], depth, d.node_cells, d.point_start, d.point_weight, out)
-    assert bool(xp.isfinite(out).all())
+    columns = xp.zeros((len(d.zero), 2))
+    d.backend.spread_columns(xp.stack([depth, energy], axis=1), d.node_cells, d.point_start, d.point_weight, columns)
+    assert bool(xp.isfinite(out).all()) and bool(xp.isfinite(columns).all())
+    assert np.isfinite(d.backend.sums([(out, out), (energy, None)])).all()
 
 
 def points_of(model: Model, state: Any, backend: Any) -> np.ndarray:
@@ -242,4 +261,4 @@ def observe(model: Model, states: list, changes: list, backend: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
