@@ -27,8 +27,8 @@ class WindowConfig(Section):
         unit="s",
         low=0,
         low_open=True,
-        doc="wall-clock time after which an update takes no further step; with none the result depends on the input "
-        "alone",
+        doc="wall-clock time of an update, on average: what frames leave of it is saved for simulating the window "
+        "anew; with none the result depends on the input alone",
     )
     least_interval_s: float = quantity(
         0.0, unit="s", low=0, doc="frames that follow the last one sooner than this are thinned out"

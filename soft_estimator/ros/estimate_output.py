@@ -17,7 +17,7 @@ from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.ros.conversions import header_at
 from soft_estimator.ros.drawings import plane_marker, plane_pose, pose_of
-from soft_estimator.ros.reports import estimate_message, shown, shown_names, state_message, topic_of
+from soft_estimator.ros.reports import Delay, estimate_message, shown, shown_names, state_message, topic_of
 from soft_estimator.ros.transforms import transform_publisher, transforms_message
 from soft_estimator.scene.scene import Scene
 
@@ -58,10 +58,10 @@ class EstimateOutput:
             self._single[name] = self._node.create_publisher(Float64, f"estimate/{topic_of(name)}", _LATCHED)
         return self._single[name]
 
-    def publish(self, stamp: Time, estimate: LiveEstimate, scene: Scene) -> None:
+    def publish(self, stamp: Time, estimate: LiveEstimate, scene: Scene, delay: Delay) -> None:
         """Send an estimate to everyone."""
         header = header_at(stamp, self._frame)
-        self._all.publish(estimate_message(header, estimate, scene.config.name))
+        self._all.publish(estimate_message(header, estimate, scene.config.name, delay))
         for name, parameter in zip(shown_names(estimate.parameters), estimate.parameters):
             self._single_publisher(name).publish(Float64(data=float(parameter.value)))
         if estimate.status != "lost":

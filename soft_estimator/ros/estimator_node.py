@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -17,7 +19,8 @@ from soft_estimator.backends import choose_backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
-from soft_estimator.live.episodes import EpisodeGate
+from soft_estimator.live.lateness import Flow, age_of
+from soft_estimator.live.newest_first import NewestFirst, need_of
 from soft_estimator.live.setup import build_window, look_from, start_from_plane
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import object_from_message, stamp_of, viewpoint_of
@@ -27,6 +30,7 @@ from soft_estimator.ros.estimator_services import serve
 from soft_estimator.ros.health import Health
 from soft_estimator.ros.managed_node import ManagedNode
 from soft_estimator.ros.parameters import NodeParameters
+from soft_estimator.ros.reports import Delay
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import EstimatorSettings, FrameSettings, SceneSettings
@@ -36,6 +40,15 @@ from soft_estimator.scene.scene import Scene
 _END_S = 3.0  # waited for the worker's end
 _MOST_REASONS = 5  # why frames were not used, in /diagnostics
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A frame that waits: its stamp [s], when it came by the steady clock [s], and the message."""
+
+    stamp_s: float
+    came_s: float
+    message: PointCloud2
 
 
 class EstimatorNode(ManagedNode):
@@ -52,15 +65,17 @@ class EstimatorNode(ManagedNode):
         self.starts_itself = self.settings.autostart
         self.health = Health(self, self._counters, self._complaint)
         self.output = EstimateOutput(self, self.frame, self.settings.publish_tf)
-        self.worker: Worker[PointCloud2] | None = None
+        self.worker: Worker[Waiting] | None = None
         self.scene: Scene | None = None
         self.window: SlidingWindow | None = None
         self.plane: tuple[np.ndarray, float] | None = None
         self.active = False
-        self._left_out = 0
+        self._active_since_s = monotonic()
         self._newest: tuple[float, float] | None = None  # stamp and arrival of the newest frame [s]
         self._lock = threading.Lock()  # over what the worker and the callbacks both set
-        self.gate = EpisodeGate(self.settings.queue_frames, self.window_config.jump_s, self.settings.patience_s)
+        self.order = NewestFirst(self.settings.longest_gap_s, self.settings.most_behind_s, self.window_config.jump_s)
+        self._begins_anew = False  # with the frame at hand
+        self._left_out: Sequence[Waiting] = ()  # before the frame at hand
         self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
         self.create_subscription(PoseStamped, "support_plane", self._on_plane, 10)
         serve(self)
@@ -76,12 +91,12 @@ class EstimatorNode(ManagedNode):
         except (ValueError, OSError) as error:
             self.health.error("scene", str(error))
             return FAILURE
-        self.worker = worker = Worker(self._work, self._failed, 2 * self.settings.queue_frames, "estimator")
+        self.worker = worker = Worker(self._work, self._failed, self.settings.queue_frames, "estimator", self._choose)
         worker.ask("build", lambda: self._build(worker))
         return SUCCESS
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self.active = True
+        self.active, self._active_since_s = True, monotonic()
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -105,7 +120,7 @@ class EstimatorNode(ManagedNode):
         self.close()
         return SUCCESS
 
-    def _build(self, worker: Worker[PointCloud2]) -> None:
+    def _build(self, worker: Worker[Waiting]) -> None:
         """Make the window, and have everything compiled or loaded before the first frame."""
         scene = scene_of(self.scene_settings)
         for warning in scene.warnings:
@@ -133,31 +148,32 @@ class EstimatorNode(ManagedNode):
         self.health.count("frames")
         if not self.active or self.worker is None:
             return
-        stamp_s = seconds_of(message.header.stamp)
-        enters, left_out = self.gate.admit(stamp_s, self.worker.waiting)
-        self._newest = (stamp_s, monotonic())
-        if left_out:
-            self.health.count("frames_left_out", left_out)
-            with self._lock:
-                self._left_out += left_out
-            self.worker.ask("skip", self._skip)
-        if enters:
-            self.worker.put(message)
+        item = Waiting(seconds_of(message.header.stamp), monotonic(), message)
+        self._newest = (item.stamp_s, item.came_s)
+        self.worker.put(item)
 
-    def _skip(self) -> None:
-        """Begin anew after frames that there was no time for."""
-        with self._lock:
-            window, left_out, self._left_out = self.window, self._left_out, 0
-        if window is not None:
-            window.skip_ahead(left_out)
+    def _choose(self, waiting: Sequence[Waiting]) -> int:
+        """The place of the next frame among those that wait: the newest that the window can follow."""
+        choice = self.order.choose([item.stamp_s for item in waiting], need_of(self.window))
+        self._left_out, self._begins_anew = waiting[: choice.place], choice.anew
+        return choice.place
 
-    def _work(self, message: PointCloud2) -> None:
-        window, scene = self.window, self.scene
+    def _skip(self, window: SlidingWindow) -> None:
+        """Tell the window of the frames that there was no time for."""
+        if self._left_out:
+            count, newest_s = len(self._left_out), self._left_out[-1].stamp_s
+            self.health.count("frames_skipped", count)
+            (window.skip_ahead if self._begins_anew else window.leave_out)(count, newest_s)
+            self._left_out = ()
+
+    def _work(self, item: Waiting) -> None:
+        window, scene, message = self.window, self.scene, item.message
         if window is None or scene is None:
             raise ValueError("frames come, but there is no window; see the lines about the scene")
+        self._skip(window)
         if message.header.frame_id.lstrip("/") != self.frame:
             raise ValueError(f"object_points are in frame {message.header.frame_id!r}, not in {self.frame!r}")
-        begun_s, stamp_s = monotonic(), seconds_of(message.header.stamp)
+        begun_s, stamp_s = monotonic(), item.stamp_s
         points, std = object_from_message(message)
         seen_from = viewpoint_of(message) if self.settings.sensor_m is None else None
         if seen_from is not None:
@@ -172,14 +188,15 @@ class EstimatorNode(ManagedNode):
         if estimate is None or self.window is not window:  # cleaned up meanwhile
             return
         stamp = message.header.stamp if estimate.stamp_s == stamp_s else stamp_of(estimate.stamp_s)
-        self.output.publish(stamp, estimate, scene)
-        self._tell(estimate, monotonic() - begun_s, 1e-9 * self.get_clock().now().nanoseconds - stamp_s)
+        age_s = age_of(estimate.stamp_s, 1e-9 * self.get_clock().now().nanoseconds, monotonic() - item.came_s)
+        late = age_s > self.settings.late_after_s
+        self.output.publish(stamp, estimate, scene, Delay(age_s, late, window.counters.frames_skipped))
+        self._tell(estimate, monotonic() - begun_s, age_s)
 
     def _tell(self, estimate: LiveEstimate, work_s: float, age_s: float) -> None:
         self.health.count("estimates")
         self.health.took("update", work_s)
-        if 0 <= age_s < 3600:
-            self.health.took("latency", age_s)
+        self.health.took("latency", age_s)
         for note in estimate.notes:
             self.health.warn("window", note)
 
@@ -201,25 +218,27 @@ class EstimatorNode(ManagedNode):
 
         def exchange() -> None:
             if self.window is not None:
-                self.window.config = config
+                self.window.use(config)
 
         if self.worker is not None:
             self.worker.ask("window settings", exchange)
 
     def _complaint(self) -> str:
-        """What /diagnostics should warn of now: frames that stay out, or estimates far behind them."""
+        """What /diagnostics should warn of now: a silent camera, frames that wait, an estimate far behind them."""
         window, newest, worker = self.window, self._newest, self.worker
-        if window is None or newest is None or not self.active:
+        if window is None or worker is None or not self.active:
             return ""
-        quiet_s = monotonic() - newest[1]
-        if quiet_s > self.settings.quiet_after_s:
-            return f"no object_points for {quiet_s:.0f} s; does the camera run?"
+        stamp_s, came_s = newest if newest is not None else (0.0, self._active_since_s)
         last = window.last
-        if last is not None and worker is not None and worker.waiting:
-            behind_s = newest[0] - last.stamp_s
-            if behind_s > self.settings.late_after_s:
-                return f"the estimate is {behind_s:.1f} s behind the newest frame; {worker.waiting} frames wait"
-        return ""
+        flow = Flow(
+            monotonic() - max(came_s, self._active_since_s),
+            newest is not None,
+            stamp_s,
+            None if last is None else last.stamp_s,
+            worker.waiting,
+            window.waiting_for,
+        )
+        return flow.complaint(self.settings.quiet_after_s, self.settings.late_after_s)
 
     def close(self) -> bool:
         """End the worker; whether it ended."""

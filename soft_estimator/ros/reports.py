@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,19 @@ def topic_of(name: str) -> str:
     return name.replace("[", "_").replace("]", "")
 
 
-def estimate_message(header: Header, estimate: LiveEstimate, scene: str) -> DiagnosticArray:
+@dataclass(frozen=True)
+class Delay:
+    """How far an estimate is behind the present: its age when it is published [s], whether that is too late, and how
+    many frames there was no time for so far."""
+
+    age_s: float
+    late: bool
+    frames_skipped: int
+
+
+def estimate_message(header: Header, estimate: LiveEstimate, scene: str, delay: Delay | None = None) -> DiagnosticArray:
     """One status a parameter, and one for the window as a whole."""
-    statuses = [_window_status(estimate, scene)]
+    statuses = [_window_status(estimate, scene, delay)]
     for name, p in zip(shown_names(estimate.parameters), estimate.parameters):
         level = STALE if estimate.status == "lost" else OK if p.observable else WARN
         text = stated(p.value, p.std, p.low, p.high, p.unit)
@@ -60,10 +71,10 @@ def estimate_message(header: Header, estimate: LiveEstimate, scene: str) -> Diag
     return DiagnosticArray(header=header, status=statuses)
 
 
-def _window_status(estimate: LiveEstimate, scene: str) -> DiagnosticStatus:
-    level = {"tracking": OK if estimate.verdict.fits and estimate.settled else WARN, "lost": STALE}.get(
-        estimate.status, WARN
-    )
+def _window_status(estimate: LiveEstimate, scene: str, delay: Delay | None) -> DiagnosticStatus:
+    late = delay is not None and delay.late
+    sound = estimate.verdict.fits and estimate.settled and not late
+    level = {"tracking": OK if sound else WARN, "lost": STALE}.get(estimate.status, WARN)
     values = key_values(
         {
             "status": estimate.status,
@@ -75,9 +86,11 @@ def _window_status(estimate: LiveEstimate, scene: str) -> DiagnosticStatus:
             "cost": estimate.cost,
             "rms_residual_m": estimate.rms_residual_m,
             "update_s": estimate.seconds,
+            **({} if delay is None else {"age_s": delay.age_s, "frames_skipped": delay.frames_skipped}),
         }
     )
-    message = "; ".join((estimate.status, *estimate.notes))
+    old = () if delay is None or not late else (f"{delay.age_s:.1f} s old: work is late",)
+    message = "; ".join((estimate.status, *old, *estimate.notes))
     return DiagnosticStatus(level=level, name="window", message=message, hardware_id=scene, values=values)
 
 

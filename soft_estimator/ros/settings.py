@@ -58,14 +58,21 @@ class EstimatorSettings(Section):
     """How the estimator node works."""
 
     autostart: bool = setting(True, doc="configure and activate without being asked")
-    queue_frames: int = quantity(
-        40, low=1, high=1000, doc="frames that may wait; when more do, none is taken in until the next episode begins"
-    )
-    patience_s: float = quantity(
-        3.0,
+    queue_frames: int = quantity(120, low=1, high=1000, doc="most frames that may wait; beyond, the oldest goes")
+    longest_gap_s: float = quantity(
+        0.1,
         unit="s",
         low=0,
-        doc="time that a new episode (a gap in time) is waited for then, before any frame begins one",
+        doc="when work is late frames are left out, newest first, up to this far apart: the motion is simulated "
+        "through the gap",
+    )
+    most_behind_s: float = quantity(
+        2.0,
+        unit="s",
+        low=0,
+        low_open=True,
+        doc="how far the frame at hand may be behind the newest; beyond, the window begins anew at the newest one, "
+        "knowing what is known",
     )
     save_to: str = setting("out", doc="folder in which ~/save writes estimate_*.json, and ~/export export_*/")
     use_support_plane: bool = setting(
@@ -81,7 +88,11 @@ class EstimatorSettings(Section):
         3.0, unit="s", low=0, low_open=True, doc="time without object_points after which /diagnostics warns"
     )
     late_after_s: float = quantity(
-        5.0, unit="s", low=0, low_open=True, doc="how far estimates may lag behind frames before /diagnostics warns"
+        2.0,
+        unit="s",
+        low=0,
+        low_open=True,
+        doc="age of an estimate, and its distance to the newest frame, from which on it is published as a warning",
     )
     publish_tf: bool = setting(
         False, doc="publish the frames contact_plane and soft_object to /tf; needs tf2_msgs, as a ROS install has it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +18,10 @@ class Worker(Generic[T]):
     and leaves out what lies between them, instead of single items far apart. With a capacity of 1 that is a mailbox in
     which the newest item wins. `ask` runs a function in the same thread before the next item; of those that wait under
     one name the newest wins, so that there are never more than names.
+
+    Args:
+        choose: the place of the item to be done next among those that wait; those before it are left out, which is
+            its business to count. It runs in the thread right before `work`.
     """
 
     def __init__(
@@ -26,8 +30,9 @@ class Worker(Generic[T]):
         failed: Callable[[Exception], None],
         capacity: int = 1,
         name: str = "worker",
+        choose: Callable[[Sequence[T]], int] | None = None,
     ) -> None:
-        self._work, self._failed = work, failed
+        self._work, self._failed, self._choose = work, failed, choose
         self._waiting: deque[T] = deque(maxlen=capacity)
         self._taken: deque[T] = deque()
         self._asked: dict[str, Callable[[], None]] = {}
@@ -84,11 +89,8 @@ class Worker(Generic[T]):
                     self._changed.wait()
                 if self._stopping:
                     return
-                if not self._taken:
-                    self._taken.extend(self._waiting)
-                    self._waiting.clear()
                 asked = self._asked.pop(next(iter(self._asked))) if self._asked else None
-                item = self._taken.popleft() if asked is None else None
+                item = self._next() if asked is None else None
             try:
                 if asked is not None:
                     asked()
@@ -97,3 +99,14 @@ class Worker(Generic[T]):
                     self.done += 1
             except Exception as error:  # a worker that dies would leave a node that only looks alive
                 self._failed(error)
+
+    def _next(self) -> T:
+        """The item to be done next; there is one."""
+        if self._choose is not None:
+            for _ in range(self._choose(tuple(self._waiting))):
+                self._waiting.popleft()
+            return self._waiting.popleft()
+        if not self._taken:
+            self._taken.extend(self._waiting)
+            self._waiting.clear()
+        return self._taken.popleft()

@@ -122,14 +122,14 @@ def test_what_is_known_of_the_material_survives_a_new_plane(falling: Experiment)
 
 
 def test_skipping_ahead_keeps_what_is_known(ball: Experiment) -> None:
-    """Frames that were dropped count as late; the episode ends, and the next one starts with the last answer."""
+    """Frames that were dropped count as skipped; the episode ends, and the next one starts with the last answer."""
     window = window_of(ball, ["youngs_modulus_pa"])
     frames = seen(ball, 6, 0.02)
     feed(window, frames)
     last = window.last.parameters[0]
-    window.skip_ahead(7)
+    window.skip_ahead(7, 20.0)
     c = window.counters
-    assert (c.frames_in, c.frames_used, c.frames_late, c.resets) == (13, 6, 7, 0)
+    assert (c.frames_in, c.frames_used, c.frames_skipped, c.resets) == (13, 6, 7, 0)
     assert window.status == "starting"
     known = window.lasting.learnt.knowledge
     assert np.exp(known.mean[0]) == pytest.approx(last.value, rel=1e-9)

@@ -1,5 +1,4 @@
-"""Episodes end at a gap and where time goes back; who falls behind takes whole ones: nothing enters between a full
-queue and the next gap."""
+"""Episodes end at a gap and where time goes back."""
 
 from __future__ import annotations
 
@@ -8,40 +7,11 @@ import pytest
 
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.incoming import OUT_OF_ORDER_S
-from soft_estimator.live.episodes import EpisodeGate, EpisodeWatch
+from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.perception.settings import FinderSettings
 from soft_estimator.scene.scene import Scene
-
-
-def test_all_enter_while_there_is_room() -> None:
-    gate = EpisodeGate(5, 0.5, 2.0)
-    assert [gate.admit(0.03 * k, k % 5) for k in range(20)] == [(True, 0)] * 20
-
-
-def test_a_full_queue_closes_until_the_next_gap() -> None:
-    gate = EpisodeGate(3, 0.5, 2.0)
-    assert gate.admit(0.00, 2) == (True, 0)
-    assert gate.admit(0.03, 3) == (False, 0)
-    assert gate.admit(0.06, 1) == (False, 0)  # room again, but the episode is torn
-    assert gate.admit(0.09, 0) == (False, 0)
-    assert gate.admit(1.00, 1) == (False, 0)  # a gap, but work is left
-    assert gate.admit(2.00, 0) == (True, 4)  # a gap and nothing waits: four were left out
-    assert gate.admit(2.03, 1) == (True, 0)
-
-
-def test_without_gaps_patience_ends() -> None:
-    gate = EpisodeGate(1, 0.5, 0.2)
-    assert gate.admit(0.0, 1) == (False, 0)
-    entered = [gate.admit(0.125 * k, 0)[0] for k in range(1, 6)]
-    assert entered == [False, False, True, True, True]  # free since 0.125 s, and open 0.2 s later
-
-
-def test_time_that_goes_back_begins_an_episode() -> None:
-    gate = EpisodeGate(1, 0.5, 60.0)
-    assert gate.admit(10.0, 1) == (False, 0)
-    assert gate.admit(3.0, 0) == (True, 1)
 
 
 def test_frames_follow_until_a_gap_or_a_jump_back() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,3 +129,30 @@ def test_what_is_at_hand_learns_that_it_is_not_wanted_any_more() -> None:
     gate.set()
     assert worker.stop(5.0)
     assert seen == [False, True]
+
+
+def test_who_chooses_leaves_out_what_lies_before() -> None:
+    """Among items that wait the chooser takes every third: each is done or was before one that is."""
+    left_out: list[int] = []
+
+    def choose(waiting: Sequence[int]) -> int:
+        place = min(2, len(waiting) - 1)
+        left_out.extend(waiting[:place])
+        return place
+
+    done: list[int] = []
+    gate = threading.Event()
+
+    def work(item: int) -> None:
+        gate.wait(5)
+        done.append(item)
+
+    worker = Worker(work, lambda _: None, 20, choose=choose)
+    worker.put(0)
+    wait_taken(worker)
+    for item in range(1, 9):
+        worker.put(item)
+    finish(worker, gate, 4, done)
+    assert done == [0, 3, 6, 8]
+    assert left_out == [1, 2, 4, 5, 7]
+    assert worker.dropped == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -61,9 +62,10 @@ class Episodes:
         kinds: Kinds,
         loss: RobustLoss,
         known: KnownToConfig | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.model, self.lasting, self.config, self.backend = model, lasting, config, backend
-        self.kinds, self.loss, self.known = kinds, loss, known
+        self.kinds, self.loss, self.known, self.clock = kinds, loss, known, clock
         self.verdict = WindowVerdict(model.body, config.points_per_frame, known)
         self.free = not (model.dirichlet.held or model.dirichlet.weak)
         self.size_m = float(np.linalg.norm(np.ptp(model.body.surface_positions_m(), axis=0)))
@@ -80,7 +82,7 @@ class Episodes:
             reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
         names = [*lasting.names, *(POSE if self.free else ())]
         variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
-        motion = WindowMotion(self.model, variables, self.backend, self.kinds, self.known)
+        motion = WindowMotion(self.model, variables, self.backend, self.kinds, self.known, self.clock)
         fit = WindowFit(motion, lasting.prior_of(variables), self.loss)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
@@ -98,10 +100,10 @@ class Episodes:
         fit.refine(config.iterations, in_time)
         limit = config.frames if fit.slid else config.grow_to_frames
         keep = config.frames if len(fit.frames) > limit else len(fit.frames)
-        budget = config.time_budget_s
-        if budget is not None and config.least_frames < keep == len(fit.frames) and fit.seconds > budget:
-            keep -= 1  # a window that cannot be simulated within the budget could never be refined again
         if keep < len(fit.frames):
+            if config.time_budget_s is not None and not fit.holds and in_time(0.0):
+                # What is marginalised stays as it was made linear: worth a simulation that the next frames pay for.
+                fit.refine(1, lambda seconds: True)
             fit.slide(keep, self._drift(), config.forgetting)
 
     def _drift(self) -> np.ndarray:

@@ -55,7 +55,8 @@ class LiveEstimate:
 
 @dataclass
 class Counters:
-    """Frames and points since the start: frames_in = used + late + thinned + empty + set aside for another reason."""
+    """Frames and points since the start: frames_in = used + late + thinned + empty + skipped + refused for another
+    reason. Late ones came out of order; skipped ones there was no time for."""
 
     frames_in: int = 0
     frames_used: int = 0
@@ -63,6 +64,7 @@ class Counters:
     frames_thinned: int = 0
     frames_empty: int = 0
     frames_refused: int = 0
+    frames_skipped: int = 0
     points_set_aside: int = 0
     resets: int = 0
 

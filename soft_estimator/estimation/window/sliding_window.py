@@ -28,6 +28,7 @@ from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.misfit import MisfitWatch
 from soft_estimator.estimation.window.refusals import Refusals
+from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
@@ -45,7 +46,7 @@ class SlidingWindow:
         sensor_m: where the depth camera is [m], (3,): noise acts along its rays, and residuals are taken along them.
         residual: what frames are measured against, as in `Problem`; clouds by default against the surface.
         known: how far off what is not estimated may be; None: it is exact.
-        clock: wall-clock seconds, used for the time budget only.
+        clock: wall-clock seconds, used for the time budget and to say how long an update took.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class SlidingWindow:
         if known is not None:
             sources = window_sources(model, self.lasting.variables, reference, known)
             self.lasting.hold_fixed(len(fixed_directions(sources)))
-        self.episodes = Episodes(model, self.lasting, self.config, self.backend, self.kinds, self.loss, known)
+        self.episodes = Episodes(model, self.lasting, self.config, self.backend, self.kinds, self.loss, known, clock)
+        self._budget = TimeBudget(clock)
         self.counters, self.refusals = Counters(), Refusals()
         self._bent = BentStarts()
         self.last: LiveEstimate | None = None
@@ -88,6 +90,10 @@ class SlidingWindow:
         self._order = FrameOrder(self.config)
         self._lost = False
         self._misfit = MisfitWatch()
+
+    def use(self, config: WindowConfig) -> None:
+        """Go on with other settings."""
+        self.config = self.episodes.config = self._order.config = config
 
     def know_plane(self, normal: np.ndarray, offset_m: float, tilt_std_rad: float, offset_std_m: float) -> None:
         """The plane as a camera sees it: a guess, and how much it may be off. Takes effect with the next start; a first
@@ -120,13 +126,28 @@ class SlidingWindow:
         self._end_episode()
         self.counters.resets += 1
 
-    def skip_ahead(self, frames: int) -> None:
-        """So many frames were dropped because work was late; begin anew at the next one, knowing what is known."""
-        self.counters.frames_in += frames
-        self.counters.frames_late += frames
-        self.refusals.add(self._order.newest_s or 0.0, "work was late: whole episodes are left out", frames)
+    @property
+    def begun(self) -> bool:
+        """Whether there is an episode that the next frame goes on with."""
+        return self._fit is not None
+
+    def leave_out(self, frames: int, newest_s: float) -> None:
+        """So many frames, the newest of them at newest_s [s], were left out because work was late: the motion is
+        simulated through them to the next one."""
+        self._count_skipped(frames, newest_s)
+        if self._order.newest_s is not None:  # the camera went on: a gap, but no jump
+            self._order.newest_s = max(self._order.newest_s, newest_s)
+
+    def skip_ahead(self, frames: int, newest_s: float) -> None:
+        """The same, where too much lies between: begin anew at the next one, knowing what is known."""
+        self._count_skipped(frames, newest_s)
         self._learn()
         self._end_episode()
+
+    def _count_skipped(self, frames: int, stamp_s: float) -> None:
+        self.counters.frames_in += frames
+        self.counters.frames_skipped += frames
+        self.refusals.add(stamp_s, "work was late: newer frames went first", frames)
 
     def add_nothing(self, stamp_s: float, reason: str) -> LiveEstimate | None:
         """A frame without the object: hold the last estimate; after a while, call the object lost."""
@@ -201,7 +222,9 @@ class SlidingWindow:
                 fit, refused = self.episodes.begin(frame, self.locate)
                 self._fit, self._since_s = fit, stamp_s
             if fit is not None:
-                self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._since_s), self._in_time(start))
+                in_time = self._budget.allowing(self.config.time_budget_s, start)
+                self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._since_s), in_time)
+                self._budget.end(self.config.time_budget_s, start, fit.seconds)
                 refused = self._bent_start(fit, stamp_s)
         except SolverError as error:
             self.counters.frames_refused += 1
@@ -214,11 +237,6 @@ class SlidingWindow:
         self.counters.frames_used += 1
         self._order.used_s, self._lost, self.waiting_for = stamp_s, False, ""
         return self._estimate(fit, stamp_s, start, notes)
-
-    def _in_time(self, start: float) -> Callable[[float], bool]:
-        """Whether there is time for work of so many seconds, in an update that began at `start`."""
-        budget = self.config.time_budget_s
-        return lambda seconds: budget is None or self.clock() - start + seconds <= budget
 
     def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
         """What to note of a frame's time; None where the frame is not to be used."""

@@ -85,6 +85,15 @@ class WindowFit:
         """How long it takes to simulate the window."""
         return self.motion.seconds_per_step * self.at.trajectory.steps
 
+    @property
+    def holds(self) -> bool:
+        """Whether the linearisation reaches the minimum."""
+        return self._holds(self._free_step().by)
+
+    def _free_step(self) -> Step:
+        """The step to the minimum, damped only where the last steps had to be."""
+        return self.step(self.at, self._damping if self._damping > _FREE_DAMPING else 0.0)
+
     def add(self, frame: Frame) -> None:
         """Go on to a new frame."""
         self._damping = min(self._damping, _MOST_DAMPING_OF_A_NEW_FRAME)
@@ -197,7 +206,7 @@ class WindowFit:
 
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
-        step = self.step(self.at, self._damping if self._damping > _FREE_DAMPING else 0.0)
+        step = self._free_step()
         rows = self._evaluation(self.at, step.by)
         data, _ = self._data(rows)
         covariance = inverse_of(self.knowledge.information + data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -62,6 +62,7 @@ class WindowMotion:
 
     Args:
         known: how far off what is held fixed may be; None: it is exact, and no column is carried for it.
+        clock: wall-clock seconds, by which `seconds_per_step` is measured.
     """
 
     def __init__(
@@ -71,9 +72,10 @@ class WindowMotion:
         backend: Backend,
         kinds: Kinds,
         known: KnownToConfig | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.model, self.variables, self.backend, self.kinds = model, variables, backend, kinds
-        self.known = known
+        self.known, self.clock = known, clock
         self.pose = np.array([j for j, v in enumerate(variables.variables) if v.name in POSE], dtype=np.int64)
         self.start: WindowStart | None = None
         self.seconds_per_step = 0.0
@@ -110,10 +112,10 @@ class WindowMotion:
 
     def run(self, z: np.ndarray, frames: Sequence[Frame], fallback_parts: int | None = None) -> WindowRun:
         """Simulate the window with its changes; fallback_parts: of the motion at hand, for a trial."""
-        clock = perf_counter()
+        start_s = self.clock()
         trajectory, predicted = self._through(z, frames, fallback_parts, with_changes=True)
         if trajectory.steps:
-            self.seconds_per_step = (perf_counter() - clock) / trajectory.steps
+            self.seconds_per_step = (self.clock() - start_s) / trajectory.steps
         return WindowRun(z, trajectory, predicted, z, trajectory.fallback_parts)
 
     def run_keeping_changes(self, z: np.ndarray, at: WindowRun) -> WindowRun:
