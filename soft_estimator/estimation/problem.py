@@ -15,10 +15,15 @@ from soft_estimator.estimation.residuals.carried_field import CarriedField, carr
 from soft_estimator.estimation.residuals.interface import Frame, Kinds, Residual, weigh_all
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
-from soft_estimator.estimation.runs import run_through
+from soft_estimator.estimation.runs import PlainRun, Run, run_through
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.body import Body
+from soft_estimator.physics.frame_times import step_of
 from soft_estimator.physics.model import Model
+
+# A window over more frames starts where the last one ended: at the last place that was evaluated, or, where a step from
+# there failed, at the one before.
+_RUNS_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class Problem:
         self.kinds = kinds_of(model.body, self.field, self.backend, residual)
         self.frames = _checked(frames, self.kinds)
         self.simulations = 0
+        self._runs: list[tuple[np.ndarray, PlainRun]] = []
 
     def with_frames(self, frames: Sequence[Any]) -> Problem:
         """The same problem with other frames."""
@@ -120,7 +126,12 @@ class Problem:
         self.simulations += 1
         directions = self.variables.directions(theta) if jacobian else None
         parameters = self.variables.parameters(theta)
-        run = run_through(self.model, parameters, used, directions, self.backend, self.kinds)
+        run = self._grown(theta, used, directions is not None)
+        if run is None:
+            steps = step_of(self.frames[-1].time_s, self.model.integrator.step_s)[0] + 1
+            run = run_through(self.model, parameters, used, directions, self.backend, self.kinds, steps)
+        if isinstance(run, PlainRun) and len(used) < len(self.frames):
+            self._runs = [*self._runs[1 - _RUNS_KEPT :], (np.array(theta, dtype=np.float64), run)]
         weighed, frame, whitened = weigh_all(self.kinds, used, run.residuals, self.loss)
         off = (theta - self.variables.prior_mean) / self.variables.prior_std
         misfit = float(weighed.value.sum())
@@ -141,6 +152,16 @@ class Problem:
         parts = run.gradient(weighed.slope)
         by_theta = np.array([sum(part.dot(d) for part in parts) for d in self.variables.directions(theta)])
         return replace(out, gradient=by_theta + off / self.variables.prior_std)
+
+    def _grown(self, theta: np.ndarray, frames: list[Any], with_jacobian: bool) -> Run | None:
+        """A run of the last few at this θ over fewer frames, grown to these; None where there is none."""
+        for k, (at, run) in enumerate(self._runs):
+            alike = np.array_equal(at, theta) and (run.jacobian is not None) == with_jacobian
+            if alike and run.grows_to(frames):
+                self._runs = [*self._runs[:k], *self._runs[k + 1 :]]
+                run.grow(frames)
+                return run
+        return None
 
 
 def kinds_of(

@@ -56,10 +56,16 @@ def run_through(
     directions: list[ParameterGradient] | None,
     backend: Backend,
     kinds: Kinds,
+    steps: int | None = None,
 ) -> Run:
-    """Simulate from the start through all frames, with the Jacobian along the directions where given."""
-    kind = FusedRun if can_fuse(model, backend) else PlainRun
-    return kind(model, parameters, frames, directions, backend, kinds)
+    """Simulate from the start through all frames, with the Jacobian along the directions where given.
+
+    Args:
+        steps: see `PlainRun`.
+    """
+    if can_fuse(model, backend):
+        return FusedRun(model, parameters, frames, directions, backend, kinds)
+    return PlainRun(model, parameters, frames, directions, backend, kinds, steps)
 
 
 def places_of(frames: Sequence[Frame], step_s: float) -> Places:
@@ -72,7 +78,11 @@ def places_of(frames: Sequence[Frame], step_s: float) -> Places:
 
 
 class PlainRun:
-    """Loop by loop, for any backend and model."""
+    """Loop by loop, for any backend and model; `grow` goes on where it ended.
+
+    Args:
+        steps: how many are to come in all, as far as is known; those to the last frame by default.
+    """
 
     def __init__(
         self,
@@ -82,32 +92,55 @@ class PlainRun:
         directions: list[ParameterGradient] | None,
         backend: Backend,
         kinds: Kinds,
+        steps: int | None = None,
     ) -> None:
-        self.simulation, self.frames = Simulation(model, parameters, backend), frames
-        self.places = places_of(frames, model.integrator.step_s)
-        tangent = None if directions is None else Tangent(self.simulation, directions)
-        state = self.simulation.initial_state()
-        changes: ColumnChanges | None = None if tangent is None else tangent.initial()
-        steps = max(self.places) + 1
+        self.simulation, self.parameters, self.kinds = Simulation(model, parameters, backend), parameters, kinds
+        self.directions = directions
+        self._tangent = None if directions is None else Tangent(self.simulation, directions)
+        self._state = self.simulation.initial_state()
+        self._changes: ColumnChanges | None = None if self._tangent is None else self._tangent.initial()
         # Only a gradient asks for them again; the fewer are kept, the longer a window fits.
-        self.states = Checkpoints(self.simulation, state, steps)
-        seen: dict[int, Prediction] = {}
-        rows: dict[int, np.ndarray] = {}
-        for n in range(steps):
-            after, _, lin = self.simulation.step_keeping(state)
-            after_changes = None if tangent is None or changes is None else tangent.step(state, after, lin, changes)[0]
-            for k, share in self.places.get(n, []):
-                at = FrameState(state, after, share, parameters, backend.to_host)
-                seen[k] = kinds.of(frames[k]).predict(frames[k], at)
-                if changes is not None and after_changes is not None:
-                    moved = FrameChanges(changes, after_changes, share, directions or [], backend.to_host)
-                    rows[k] = seen[k].changes(moved)
-            state, changes = after, after_changes
-            self.states.append(state)
-        self.seen = [seen[k] for k in range(len(frames))]
+        steps = max(places_of(frames, model.integrator.step_s)) + 1 if steps is None else steps
+        self.states = Checkpoints(self.simulation, self._state, steps)
+        self._seen: dict[int, Prediction] = {}
+        self._rows: dict[int, np.ndarray] = {}
+        self.frames: Sequence[Any] = []
+        self.grow(frames)
+
+    def grows_to(self, frames: Sequence[Any]) -> bool:
+        """Whether these frames go on from the run's own, all of them after its last step."""
+        done = len(self.frames)
+        if any(a is not b for a, b in zip(frames, self.frames)) or len(frames) < done:
+            return False
+        step_s = self.simulation.model.integrator.step_s
+        return all(step_of(frame.time_s, step_s)[0] >= len(self.states) - 1 for frame in frames[done:])
+
+    def grow(self, frames: Sequence[Any]) -> None:
+        """Go on through more frames, of which the first are the run's own (`grows_to`)."""
+        self.places = places_of(frames, self.simulation.model.integrator.step_s)
+        for n in range(len(self.states) - 1, max(self.places) + 1):
+            self._step(n, frames)
+        self.frames, order = frames, range(len(frames))
+        self.seen = [self._seen[k] for k in order]
         self.residuals = [prediction.residual for prediction in self.seen]
         self.far = sum(prediction.far for prediction in self.seen)
-        self.jacobian = None if tangent is None else np.concatenate([rows[k] for k in range(len(frames))])
+        self.jacobian = None if self._tangent is None else np.concatenate([self._rows[k] for k in order])
+
+    def _step(self, n: int, frames: Sequence[Any]) -> None:
+        """The step from state n, and the frames that fall into it."""
+        state, changes, to_host = self._state, self._changes, self.simulation.backend.to_host
+        after, _, lin = self.simulation.step_keeping(state)
+        after_changes = None
+        if self._tangent is not None and changes is not None:
+            after_changes = self._tangent.step(state, after, lin, changes)[0]
+        for k, share in self.places.get(n, []):
+            at = FrameState(state, after, share, self.parameters, to_host)
+            self._seen[k] = self.kinds.of(frames[k]).predict(frames[k], at)
+            if changes is not None and after_changes is not None:
+                moved = FrameChanges(changes, after_changes, share, self.directions or [], to_host)
+                self._rows[k] = self._seen[k].changes(moved)
+        self._state, self._changes = after, after_changes
+        self.states.append(after)
 
     def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
         parts = np.split(residual_bar, np.cumsum([len(r) for r in self.residuals])[:-1])

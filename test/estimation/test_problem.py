@@ -11,6 +11,7 @@ from estimation_experiments import Experiment
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.runs import PlainRun
 from soft_estimator.estimation.variables import make_variables
 
 
@@ -54,6 +55,27 @@ def test_cost_and_gradient_vanish_at_the_truth(torus: Experiment) -> None:
     at, away = problem.evaluate(theta, gradient=True), problem.evaluate(theta + 0.1, gradient=True)
     assert at.cost < 1e-8 * away.cost
     assert np.abs(at.gradient).max() < 1e-4 * np.abs(away.gradient).max()
+
+
+def test_more_frames_at_the_same_place_go_on_where_the_last_run_ended(torus: Experiment, monkeypatch) -> None:
+    """The bits of a run from the start, at the cost of the new frames' steps alone; another θ starts anew."""
+    steps = []
+    plain = PlainRun._step
+    monkeypatch.setattr(PlainRun, "_step", lambda run, n, frames: (steps.append(n), plain(run, n, frames))[1])
+    names = ["youngs_modulus_pa", "poissons_ratio"]
+    problem, fresh = (problem_of(torus, names, 2e-4) for _ in range(2))
+    theta = problem.variables.start() + 0.1
+    problem.evaluate(theta, 2, jacobian=True)
+    problem.evaluate(theta + 0.1, 2, jacobian=True)
+    before = len(steps)
+    at = problem.evaluate(theta, jacobian=True)
+    grown = len(steps) - before
+    want = fresh.evaluate(theta, jacobian=True)
+    assert grown == max(steps) + 1 - before // 2 and steps[-max(steps) - 1 :] == list(range(max(steps) + 1))
+    assert at.cost == want.cost
+    np.testing.assert_array_equal(at.residual, want.residual)
+    np.testing.assert_array_equal(at.known_jacobian, want.known_jacobian)
+    assert problem.evaluate(theta + 0.1, 3).cost == fresh.evaluate(theta + 0.1, 3, gradient=True).cost
 
 
 @pytest.mark.parametrize("name", ["youngs_modulus_pa", "density_kg_m3", "stiffness_damping_s"])

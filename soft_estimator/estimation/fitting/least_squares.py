@@ -99,7 +99,8 @@ def fit(
                 progress(len(history), frames, at)
 
         note(current)
-        found = minimise(_Distances(problem, frames, part, note), current, Damping(), most_steps=part.max_iterations)
+        objective = _Distances(problem, frames, part, note, more_to_come=not last)
+        found = minimise(objective, current, Damping(), most_steps=part.max_iterations)
         current, reason, total = found.at, found.reason, total + found.steps
         theta = current.theta
     if current is None:
@@ -122,8 +123,11 @@ def _better_start(problem: Problem, theta: np.ndarray, guess: np.ndarray, frames
 class _Distances:
     """A problem over its first frames as an objective of `gauss_newton`."""
 
-    def __init__(self, problem: Problem, frames: int, settings: LeastSquaresSettings, note: Note) -> None:
+    def __init__(
+        self, problem: Problem, frames: int, settings: LeastSquaresSettings, note: Note, *, more_to_come: bool
+    ) -> None:
         self.problem, self.frames, self.settings, self.note = problem, frames, settings, note
+        self.more_to_come = more_to_come
 
     def step(self, at: Evaluation, damping: float) -> Step:
         return damped_step(*normal_equations(self.problem, at), damping, self.settings.max_step)
@@ -136,6 +140,10 @@ class _Distances:
         return trial
 
     def stop_before(self, at: Evaluation, step: Step) -> str:
+        """A step that more frames will take as well is left to them."""
+        s = self.settings
+        if self.more_to_come and (step.longest < s.step_tolerance or step.predicted < s.cost_tolerance * at.cost):
+            return "near enough to go on with more frames"
         return ""
 
     def stop_after(self, at: Evaluation, trial: Evaluation, step: Step) -> str:
