@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +19,19 @@ from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
-from soft_estimator.estimation.variables import make_variables
+from soft_estimator.estimation.runs import Run
+from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.geometry.shapes import Box, sample
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.dirichlet import FixedRegion
+from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.tangent import Tangent
 
 try:
     from reference_beam import DENSITY, LENGTH, THICKNESS, WIDTH, Beam, clamped_beam, released, set_off, shaken
@@ -120,43 +124,104 @@ def model_of(case: Case, cells: int, step_s: float) -> Model:
     )
 
 
-def problem_of(truth: Truth, frames: list[ObservedFrame]) -> Problem:
-    """Our beam with E and ν to be found."""
+def problem_of(truth: Truth, frames: list[ObservedFrame], *, searched: bool) -> Problem:
+    """Our beam with E and ν to be found; unless it is to be searched in full, by a motion made linear at the truth."""
     true, model = truth.parameters, model_of(truth.case, truth.cells, truth.case.step_s)
     guess = replace(true, youngs_modulus_pa=np.array([1.1 * YOUNG]), poissons_ratio=truth.poissons_ratio - 0.05)
-    return Problem(model, make_variables(guess, NAMES), frames, field=our_beam(truth.cells)[1])
+    variables, field = make_variables(guess, NAMES), our_beam(truth.cells)[1]
+    if searched:
+        return Problem(model, variables, frames, field=field)
+    return LinearMotion(model, variables, frames, truth, field)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A motion looked at: as `Run`, without a gradient, which least squares do not ask for."""
+
+    residuals: list[np.ndarray]
+    jacobian: np.ndarray | None
+    far: int
+
+    def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
+        raise NotImplementedError("a linear motion has no adjoint")
+
+
+class LinearMotion(Problem):
+    """The motion that our simulation has at the truth, and its change with E and ν there: u(θ) = u + ∂u/∂θ (θ - truth).
+
+    Distances are taken from the surface so moved, not made linear. All draws of a case share the simulation.
+    """
+
+    def __init__(
+        self, model: Model, variables: Variables, frames: list[ObservedFrame], truth: Truth, field: CarriedField
+    ) -> None:
+        super().__init__(model, variables, frames, field=field)
+        self.motion, self.slopes = (prepared(truth.file(part)) for part in ("coarse", "slopes"))
+        self.true = make_variables(truth.parameters, NAMES).start()
+
+    def run(self, theta: np.ndarray, frames: list[Any], *, jacobian: bool) -> Run:
+        off, seen, rows = theta - self.true, [], []
+        for frame, motion, slope in zip(frames, self.motion, self.slopes, strict=True):
+            at = point_residuals(self.model.body, self.field, frame, motion + slope @ off)
+            seen.append(at)
+            rows.append(at.changes(slope) / frame.std_m[:, None])
+        whitened = [at.value_m / frame.std_m for at, frame in zip(seen, frames, strict=True)]
+        return Seen(whitened, np.concatenate(rows) if jacobian else None, sum(int(at.far.sum()) for at in seen))
 
 
 # What all draws of a case share, each part (resolution, steps a step) a task of its own.
 REFINED = {"coarse": (1, 1), "finer": (2, 1), "shorter": (1, 2)}
 
 
-def prepare(item: tuple[Truth, str]) -> float:
+def prepare(item: tuple[tuple[Truth, ...], str]) -> float:
     """Write a part of what all draws share; the seconds it took.
 
-    "reference": the other solver's points, their normals (world frame, (T, P, 3) each) and areas; else one of REFINED:
-    u of our own simulation at the truth in all frames, (T, N, 3).
+    "reference": of several cases with one beam, the other solver's points, their normals (world frame, (T, P, 3) each)
+    and areas; else one of REFINED: u of our own simulation at the truth in all frames, (T, N, 3), with "coarse" its
+    slopes by θ, (T, N, 3, 2), too.
     """
-    truth, part = item
-    clock, case = perf_counter(), truth.case
+    truths, part = item
+    clock = perf_counter()
     if part == "reference":
-        beam, path = clamped_beam(YOUNG, truth.poissons_ratio), base_path(case)
-        body_frame = beam.points_m + beam.at_points(case.motion(beam, case.times_s))
-        posed = [path.at(time) for time in case.times_s]
-        points = np.stack([at @ turn.T + shift for at, (turn, shift) in zip(body_frame, posed, strict=True)])
-        np.save(truth.file("points"), points)
-        np.save(truth.file("normals"), np.stack([beam.normals @ turn.T for turn, _ in posed]))
-        np.save(truth.file("areas"), beam.area_m2)
-        return perf_counter() - clock
+        beam = clamped_beam(YOUNG, truths[0].poissons_ratio)
+        for truth in truths:
+            write_reference(truth, beam)
+    else:
+        write_motion(truths[0], part)
+    return perf_counter() - clock
+
+
+def write_reference(truth: Truth, beam: Beam) -> None:
+    case, path = truth.case, base_path(truth.case)
+    body_frame = beam.points_m + beam.at_points(case.motion(beam, case.times_s))
+    posed = [path.at(time) for time in case.times_s]
+    points = np.stack([at @ turn.T + shift for at, (turn, shift) in zip(body_frame, posed, strict=True)])
+    np.save(truth.file("points"), points)
+    np.save(truth.file("normals"), np.stack([beam.normals @ turn.T for turn, _ in posed]))
+    np.save(truth.file("areas"), beam.area_m2)
+
+
+def write_motion(truth: Truth, part: str) -> None:
+    case = truth.case
     finer, shorter = REFINED[part]
     simulation = Simulation(model_of(case, finer * truth.cells, case.step_s / shorter), truth.parameters)
-    state, motion = simulation.initial_state(), []
+    tangent, variables = None, make_variables(truth.parameters, NAMES)
+    if part == "coarse":
+        tangent = Tangent(simulation, variables.directions(variables.start()))
+    state, motion, slopes = simulation.initial_state(), [], []
+    changes = None if tangent is None else tangent.initial()
     for step in range(1, shorter * STEPS + 1):
-        state, _ = simulation.step(state)
+        after, _, linearised = simulation.step_keeping(state)
+        if tangent is not None and changes is not None:
+            changes = tangent.step(state, after, linearised, changes)[0]
+        state = after
         if step % (shorter * STEPS // FRAMES) == 0:
             motion.append(state.u)
+            if changes is not None:
+                slopes.append(changes.u[:, :, : len(NAMES)])
     np.save(truth.file(part), np.stack(motion))
-    return perf_counter() - clock
+    if slopes:
+        np.save(truth.file("slopes"), np.stack(slopes))
 
 
 @lru_cache(maxsize=6)
@@ -199,11 +264,11 @@ class Answer:
     seconds: float
 
 
-def trial(item: tuple[Truth, float, int]) -> Answer:
-    """One draw of the noise, estimated."""
-    truth, noise_m, seed = item
+def trial(item: tuple[Truth, float, int, bool]) -> Answer:
+    """One draw of the noise, estimated; with the whole search where that is asked for."""
+    truth, noise_m, seed, searched = item
     clock, frames = perf_counter(), frames_of(truth, noise_m, seed)
-    problem = problem_of(truth, frames)
+    problem = problem_of(truth, frames, searched=searched)
     start = make_variables(truth.parameters, NAMES).start()
     found = fit(problem, start, windows=[FRAMES], settings=LeastSquaresSettings(step_tolerance=1e-3))
     around, here = posterior(problem, found.evaluation), residuals_of(truth, "coarse", frames)
@@ -230,4 +295,4 @@ def compile_loops() -> None:
     vertices = our_beam(2)[0].surface_positions_m()
     frame = ObservedFrame.of(truth.case.step_s, vertices, 1e-3)
     frames = [frame, replace(frame, along=np.tile([0.0, 1.0, 0.0], (len(vertices), 1)))]
-    problem_of(truth, frames).evaluate(make_variables(truth.parameters, NAMES).start(), jacobian=True)
+    problem_of(truth, frames, searched=True).evaluate(make_variables(truth.parameters, NAMES).start(), jacobian=True)

@@ -124,14 +124,7 @@ class Problem:
         """Cost at θ over the first `frames` frames (default: all), with Jacobian (tangent) or gradient (adjoint)."""
         used = self.frames[: len(self.frames) if frames is None else frames]
         self.simulations += 1
-        directions = self.variables.directions(theta) if jacobian else None
-        parameters = self.variables.parameters(theta)
-        run = self._grown(theta, used, directions is not None)
-        if run is None:
-            steps = step_of(self.frames[-1].time_s, self.model.integrator.step_s)[0] + 1
-            run = run_through(self.model, parameters, used, directions, self.backend, self.kinds, steps)
-        if isinstance(run, PlainRun) and len(used) < len(self.frames):
-            self._runs = [*self._runs[1 - _RUNS_KEPT :], (np.array(theta, dtype=np.float64), run)]
+        run = self.run(theta, used, jacobian=jacobian)
         weighed, frame, whitened = weigh_all(self.kinds, used, run.residuals, self.loss)
         off = (theta - self.variables.prior_mean) / self.variables.prior_std
         misfit = float(weighed.value.sum())
@@ -152,6 +145,18 @@ class Problem:
         parts = run.gradient(weighed.slope)
         by_theta = np.array([sum(part.dot(d) for part in parts) for d in self.variables.directions(theta)])
         return replace(out, gradient=by_theta + off / self.variables.prior_std)
+
+    def run(self, theta: np.ndarray, frames: list[Any], *, jacobian: bool) -> Run:
+        """The simulation at θ through the first frames, these; gone on with where one was there already."""
+        run = self._grown(theta, frames, jacobian)
+        if run is None:
+            directions = self.variables.directions(theta) if jacobian else None
+            parameters = self.variables.parameters(theta)
+            steps = step_of(self.frames[-1].time_s, self.model.integrator.step_s)[0] + 1
+            run = run_through(self.model, parameters, frames, directions, self.backend, self.kinds, steps)
+        if isinstance(run, PlainRun) and len(frames) < len(self.frames):
+            self._runs = [*self._runs[1 - _RUNS_KEPT :], (np.array(theta, dtype=np.float64), run)]
+        return run
 
     def _grown(self, theta: np.ndarray, frames: list[Any], with_jacobian: bool) -> Run | None:
         """A run of the last few at this θ over fewer frames, grown to these; None where there is none."""
