@@ -207,6 +207,13 @@ register(
 )  # fmt: skip
 register(
     Parameter(
+        "friction_coefficient", "", "Friction coefficient", "Coulomb's friction coefficient μ of the plane", "μ_f",
+        transform="log", prior_std=0.7, low=0.0, term="friction", hidden="nothing slid along the plane",
+        known_std=0.3,
+    )
+)  # fmt: skip
+register(
+    Parameter(
         "relaxation_share", "", "Relaxation share", "shear stress that relaxes, as a part g of what stays", "g",
         transform="logit", prior_std=1.0, low=0.0, high=1, term="relaxation",
         hidden="nothing was held, or swung, long enough to relax",

@@ -217,8 +217,10 @@ class Adjoint:
         d = s.device
         a_bar, v = a_bar * s.model.dirichlet.free[:, None], d.host(state.v)
         lmbda = s.accelerated(d.up(a_bar))
-        stage, at = s.force_balance(state.u)
-        u_bar += d.host(self._pulled(s, stage, at, d.zero, lmbda, g, self.start_bar).u)
+        stage, at = s.force_balance(state.u, state.v)
+        pulled = self._pulled(s, stage, at, d.zero, lmbda, g, self.start_bar)
+        u_bar += d.host(pulled.u)
+        v_bar += d.host(pulled.v)
         v_bar -= p.mass_damping_per_s * a_bar
         g.mass_damping_per_s -= float((a_bar * v).sum())
         by_mass = d.host(state.a) + p.mass_damping_per_s * v

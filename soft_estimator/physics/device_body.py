@@ -52,6 +52,7 @@ class DeviceBody:
         self.point_nodes, self.point_weight = up(points.nodes), up(points.weight)
         self.point_start, self.point_area = up(points.point_start), up(points.area_m2)
         self.zero = self.xp.zeros((body.node_count, 3), dtype)
+        self._places: tuple[tuple[Array, Array], ...] = ()  # displacements and their surface points, the last two
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -62,6 +63,15 @@ class DeviceBody:
     def rest_points(self) -> Array:
         """Surface points at rest [m], (P, 3)."""
         return self.at_points(self.position)
+
+    def surface_points(self, u: Array) -> Array:
+        """Surface points at displacement u [m], (P, 3); kept, since all obstacles ask for the same."""
+        for known, x in self._places:
+            if known is u:
+                return x
+        x = self.rest_points + self.at_points(u)
+        self._places = ((u, x), *self._places[:1])
+        return x
 
     @cached_property
     def slopes(self) -> Slopes:

@@ -68,6 +68,14 @@ class Integrator:
         """The velocity that looks ahead to where rotations and contact are taken: v or a of the state."""
         return a if self.ahead_v == 0.0 else v
 
+    @property
+    def speeding(self) -> tuple[float, float]:
+        """(c_v, c_a): under a steady acceleration the velocity of the force balance is c_v v + c_a a beyond
+        `velocity_ahead`; zeros where v and a do not tell."""
+        if self.carries_acceleration:
+            return 0.0, self.c_k * self.step_s
+        return (2.0, -2.0) if self.d_v == -1.0 else (0.0, 0.0)  # mean velocities half a step to both sides of v
+
     def held(self, increment: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """v and a of held nodes, or their changes, after a step that moved them by a given Δu."""
         return (

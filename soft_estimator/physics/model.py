@@ -18,6 +18,7 @@ from soft_estimator.physics.start import initial_displacement, initial_velocity
 from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.physics.terms.corotated import CorotatedLaw
+from soft_estimator.physics.terms.friction import FrictionLaw
 from soft_estimator.physics.terms.inertia import InertiaLaw
 from soft_estimator.physics.terms.interface import Law
 from soft_estimator.physics.terms.loads import LoadsLaw
@@ -56,7 +57,9 @@ class Model:
     def laws(self) -> tuple[Law, ...]:
         """All laws, in the order in which they add to a step's matrix."""
         weak = tuple(NitscheLaw(cells, path) for cells, path in self.dirichlet.weak)
-        contact = () if self.contact is None else (self.contact,)
+        contact: tuple[Law, ...] = () if self.contact is None else (self.contact,)
+        if self.contact is not None and self.contact.friction is not None:
+            contact += (FrictionLaw(self.contact),)
         return (InertiaLaw(), MATERIALS[self.material](), LoadsLaw(self.load_n), *weak, *contact, *self.more)
 
     def complete(self, parameters: Parameters) -> Parameters:

@@ -90,7 +90,10 @@ class StepPotential:
 
     def stage(self, increment: Array, definite: bool = False) -> Stage:
         s = self.simulation
-        return Stage(s.device, s.model.integrator, self.state, increment, all_implicit=True, definite=definite)
+        return Stage(
+            s.device, s.model.integrator, self.state, increment, all_implicit=True, definite=definite, iterated=True,
+            minimised=True,
+        )  # fmt: skip
 
     def at(self, increment: Array) -> Trial:
         s, d = self.simulation, self.simulation.device

@@ -17,6 +17,18 @@ from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.terms.interface import Directions
 
 
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """How an obstacle moves: v(x) = drift + spin x, (3,) [m/s] and (3, 3) [1/s], on the backend."""
+
+    drift: Array
+    spin: Array
+
+    def at(self, x: Array) -> Array:
+        """Velocities at points (P, 3)."""
+        return self.drift + x @ self.spin.T
+
+
 class Obstacle(Protocol):
     """A signed distance with everything contact asks of it. x: points (P, 3) [m] on the backend, at a time [s].
 
@@ -47,6 +59,10 @@ class Obstacle(Protocol):
 
     def pull(self, x: Array, time_s: float, distance_bar: Array, gradient_bar: Array, out: ParameterGradient) -> None:
         """Add to the parameters, given derivatives by δ (P,) and ∇δ (P, 3)."""
+        ...
+
+    def motion(self, time_s: float) -> Motion | None:
+        """How it moves; None at rest. No parameter may change it."""
         ...
 
 
@@ -97,3 +113,6 @@ class Plane:
         by_normal = distance_bar @ x + gradient_bar.sum(axis=0)
         out.plane_normal += np.asarray(self.backend.to_host(by_normal), dtype=np.float64)
         out.plane_offset_m += float(distance_bar.sum())
+
+    def motion(self, time_s: float) -> Motion | None:
+        return None

@@ -158,16 +158,17 @@ class Simulation:
         other._terms = tuple(term for term in self.terms if not term.rests_undeformed)
         return other
 
-    def force_balance(self, u: Array) -> tuple[Stage, tuple[Any, ...]]:
-        """All terms made linear at a displacement, to ask for the force on it instead of a step."""
+    def force_balance(self, u: Array, v: Array | None = None) -> tuple[Stage, tuple[Any, ...]]:
+        """All terms made linear at a displacement and a velocity, to ask for the force there instead of a step."""
         zero = self.device.zero
-        stage = Stage(self.device, FORCE_BALANCE, State(u, zero, zero, 0.0), zero, all_implicit=True)
+        state = State(u, zero if v is None else v, zero, 0.0)
+        stage = Stage(self.device, FORCE_BALANCE, state, zero, all_implicit=True)
         return stage, self.prepare(stage)
 
     def initial_acceleration(self, u: Array, v: Array) -> Array:
         """a = M⁻¹ f - α₁ v on the free nodes; a rigid pose and motion strain nothing, so elasticity has no part."""
         start = self.at_start()
-        force = start.right_hand_side(*start.force_balance(u))
+        force = start.right_hand_side(*start.force_balance(u, v))
         return self.accelerated(force) - self.parameters.mass_damping_per_s * v * self.device.free[:, None]
 
     def accelerated(self, force: Array) -> Array:
@@ -202,7 +203,10 @@ class Simulation:
         d, clock = self.device, perf_counter()
         seconds: dict[str, float] = {}
         guess = self.guess(state) if guess is None else guess
-        stage = Stage(d, self.model.integrator, state, guess, self.all_implicit)
+        iterated, minimised = self.model.solver.rounds > 1, self.minimises
+        stage = Stage(
+            d, self.model.integrator, state, guess, self.all_implicit, iterated=iterated, minimised=minimised
+        )  # fmt: skip
         _ = stage.rotations
         clock = _lap(seconds, "rotations", clock)
         at, assembly = self.prepare(stage), Assembly(d)

@@ -143,9 +143,9 @@ class Tangent:
         state, p = self.simulation.initial_state(), self.simulation.parameters
         s = self.simulation.at_start()
         d = s.device
-        stage, at = s.force_balance(state.u)
+        stage, at = s.force_balance(state.u, state.v)
         still = s.xp.zeros_like(changes.u)
-        change = self._pushed(s, stage, at, d.zero, Columns(changes.u, still, still, still, None))
+        change = self._pushed(s, stage, at, d.zero, Columns(changes.u, changes.v, still, still, None))
         change = s.accelerated(change)
         change -= p.mass_damping_per_s * changes.v
         change -= state.v[:, :, None] * d.up(self.columns.column("mass_damping_per_s"))

@@ -118,6 +118,8 @@ def build_parameters(config: SceneConfig) -> Parameters:
             "contact_stiffness_pa_per_m": contact.stiffness_pa_per_m,
             "contact_sharpness_per_m": contact.sharpness_per_m,
         }
+        if contact.friction is not None:
+            plane["friction_coefficient"] = contact.friction.coefficient
     relaxation: dict[str, Any] = {}
     if material.relaxation is not None:
         relaxation = {
@@ -282,7 +284,10 @@ def _contact_law(config: SceneConfig) -> ContactLaw | None:
     contact = config.contact
     if contact is None:
         return None
-    return ContactLaw(contact.stiffness_pa_per_m, contact.sharpness_per_m, contact.method == "implicit")
+    law = ContactLaw(contact.stiffness_pa_per_m, contact.sharpness_per_m, contact.method == "implicit")
+    if contact.friction is None:
+        return law
+    return replace(law, friction=contact.friction.coefficient, slip_speed_m_s=contact.friction.slip_speed_m_s)
 
 
 def _more_laws(config: SceneConfig, body: Body) -> list[Law]:

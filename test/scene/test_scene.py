@@ -17,6 +17,7 @@ from soft_estimator.scene.body_grid import build_grid
 from soft_estimator.scene.files import builtin_scene_path
 from soft_estimator.scene.memory import available_memory_bytes, count_active_nodes
 from soft_estimator.scene.scene import build_scene
+from soft_estimator.scene.variables import check_names
 from soft_estimator.schema import ConfigError, load
 
 HERE = Path()
@@ -225,3 +226,18 @@ def test_bad_relaxation_gets_one_line(material: dict[str, float], key: str, line
 def test_a_load_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="load nothing; give one of them, or leave it out"):
         config(BEAM, loads=[{"low_m": [0, 0, 0], "high_m": [1, 1, 1]}])
+
+
+def test_friction_of_a_scene_reaches_the_model() -> None:
+    """The coefficient is a parameter of the simulation and of the contact's law; a scene without has neither."""
+    rough = build_scene(config(BEAM, contact={"friction": {"coefficient": 0.3, "slip_speed_m_s": "5 mm/s"}}), HERE)
+    law = rough.model.contact
+    assert law is not None and (law.friction, law.slip_speed_m_s) == (0.3, 0.005)
+    assert rough.parameters.friction_coefficient == 0.3
+    plain = build_scene(config(BEAM, contact={}), HERE)
+    assert "friction_coefficient" not in plain.parameters
+    check_names(rough.config, ["friction_coefficient"])
+    with pytest.raises(ConfigError, match=r"needs contact\.friction, and the scene has none; add it"):
+        check_names(plain.config, ["friction_coefficient"])
+    with pytest.raises(ConfigError, match=r"^contact\.friction\.coefficient = -0\.1 must be >= 0$"):
+        config(BEAM, contact={"friction": {"coefficient": -0.1}})

@@ -220,7 +220,7 @@ def _reasons(v: Variables, information: np.ndarray, covariance: np.ndarray, touc
         if narrowed < NARROWED:
             out.append("")
             continue
-        if variable.kind.term == "contact" and not touched:
+        if variable.kind.term in ("contact", "friction") and not touched:
             out.append("the body never touched the plane")
         elif information[j, j] * variable.prior_std**2 < 1.0:
             out.append(variable.kind.hidden)
@@ -239,5 +239,5 @@ def _partner(labels: list[str], covariance: np.ndarray, j: int) -> str:
 
 def touches(variables: Variables, jacobian: np.ndarray) -> bool:
     """Whether the residuals depend on the plane: by more than one standard deviation for a metre or radian of it."""
-    columns = [j for j, v in enumerate(variables.variables) if v.kind.term == "contact"]
+    columns = [j for j, v in enumerate(variables.variables) if v.kind.term in ("contact", "friction")]
     return bool(columns) and bool(np.abs(jacobian[:, columns]).max(initial=0.0) > 1.0)

@@ -1,4 +1,6 @@
-"""Soft penalty contact of the surface with an obstacle (METHOD §4): pressure k · log(1 + exp(-a δ))/a along ∇δ.
+"""Soft penalty contact of the surface with a plane (METHOD §4): pressure k · log(1 + exp(-a δ))/a along its normal.
+
+Obstacles of other shapes have the same law in `terms.obstacle_contact`.
 
 With P = k · area, s the smooth depth and σ its slope at distance δ, a surface point feels P (s + σ gap) n. Implicit
 contact takes s, σ, n at the predicted place x̃ and gap = c_k n·(guess - Δu): the Newton step from there. Extrapolated
@@ -15,12 +17,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from soft_estimator.backends.interface import Array
-from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.obstacles import ObstacleLaw, PlaneLaw
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.interface import Assembly, Columns, Directions, Pulled, Stage, Term
+from soft_estimator.physics.terms.obstacle_contact import ObstacleContact
+from soft_estimator.physics.terms.patch import Touched
 
 # Contact points that give way less than this (1 is firm contact) change nothing that any number could hold.
 _UNTOUCHED = 1e-20
@@ -34,31 +37,48 @@ class ContactLaw:
         stiffness_pa_per_m: pressure per depth [Pa/m]. sharpness_per_m: the softmin's a [1/m]; 1/a is the width of the
         soft zone. Both hold where the parameters do not give others.
         implicit: put the contact's stiffness into the system; otherwise extrapolate the force in time.
-        obstacle: what is touched.
+        obstacle: what is touched. own: these numbers are the obstacle's own; no parameter stands for them.
+        friction: Coulomb's coefficient, where the parameters give no other; None without (`terms.friction`).
+        slip_speed_m_s: ε, the speed of slip at which friction is at 71 % of its full size.
     """
 
     stiffness_pa_per_m: float
     sharpness_per_m: float
     implicit: bool = True
     obstacle: ObstacleLaw = field(default_factory=PlaneLaw)
+    friction: float | None = None
+    slip_speed_m_s: float = 2e-3
+    own: bool = False
 
     @property
     def fused(self) -> str:
         return "plane_contact" if isinstance(self.obstacle, PlaneLaw) else ""
 
     def __post_init__(self) -> None:
-        for name in ("stiffness_pa_per_m", "sharpness_per_m"):
+        for name in ("stiffness_pa_per_m", "sharpness_per_m", "slip_speed_m_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"contact {name} = {getattr(self, name)} must be positive")
+        if self.friction is not None and not self.friction >= 0:
+            raise ValueError(f"contact friction = {self.friction} must not be negative; leave it out for none")
 
     def defaults(self) -> Mapping[str, Any]:
+        if self.own:
+            return {}
         return {
             "contact_stiffness_pa_per_m": self.stiffness_pa_per_m,
             "contact_sharpness_per_m": self.sharpness_per_m,
         }
 
-    def bind(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> Contact:
-        return Contact(device, values, start, self)
+    def bind(self, device: DeviceBody, values: Parameters, start: np.ndarray) -> Contact | ObstacleContact:
+        if isinstance(self.obstacle, PlaneLaw) and not self.own:
+            return Contact(device, values, start, self)
+        return ObstacleContact(device, values, start, self)
+
+    def touched(self, device: DeviceBody, values: Parameters) -> Touched:
+        """The obstacle with the numbers of its contact."""
+        stiffness = self.stiffness_pa_per_m if self.own else values.contact_stiffness_pa_per_m
+        sharpness = self.sharpness_per_m if self.own else values.contact_sharpness_per_m
+        return Touched(device, self.obstacle.bind(device.backend, values), stiffness, sharpness, self.own)
 
 
 @dataclass(frozen=True)
@@ -66,7 +86,7 @@ class Touch:
     """The contact points where contact is made linear.
 
     Attributes:
-        time_s: when. x: their places (P, 3) [m]. normal: (3,) or (P, 3). distance, depth [m], slope: δ, s, σ, (P,).
+        time_s: when. x: their places (P, 3) [m]. normal: (3,). distance, depth [m], slope: δ, s, σ, (P,).
         implicit: whether contact's stiffness is in the system.
     """
 
@@ -80,7 +100,7 @@ class Touch:
 
 
 class Contact(Term[Touch]):
-    """The surface against one obstacle."""
+    """The surface against the plane of the parameters."""
 
     parameters: ClassVar[tuple[str, ...]] = ("contact_stiffness_pa_per_m", "contact_sharpness_per_m")
     curved: ClassVar[bool] = True
@@ -99,7 +119,7 @@ class Contact(Term[Touch]):
 
     def touch(self, u: Array, time_s: float) -> tuple[Array, Array, Array, Array]:
         """Places, distance, smooth depth and slope of the contact points at displacement u."""
-        x = self.rest_points + self.device.at_points(u)
+        x = self.device.surface_points(u)
         distance = self.obstacle.distance(x, time_s)
         return x, distance, *self._soft(distance)
 
@@ -119,23 +139,8 @@ class Contact(Term[Touch]):
         if not at.implicit or float(at.slope.max()) < _UNTOUCHED:
             return
         d, value = self.device, stage.scheme.c_k * self.factor * at.slope
-        if at.normal.ndim == 1:
-            points = (d.node_cells, d.point_start, d.point_weight)
-            d.backend.add_contact_blocks(at.normal, value, *points, d.slot, assembly.writable())
-        else:
-            self._add_turning_blocks(at, value, assembly)
-
-    def _add_turning_blocks(self, at: Touch, value: Array, assembly: Assembly) -> None:
-        """value w_p w_q n nᵀ of points that each have a normal of their own; few of them touch at a time."""
-        d = self.device
-        stiff, normal = d.host(value), d.host(at.normal)
-        few = np.flatnonzero(d.host(at.slope) >= _UNTOUCHED)
-        nodes, weight = d.body.contact_points.nodes[few], d.body.contact_points.weight[few]
-        pairs = stiff[few, None, None] * weight[:, :, None] * weight[:, None, :]
-        blocks = pairs[..., None, None] * (normal[few, :, None] * normal[few, None, :])[:, None, None]
-        offset = (CORNER_OFFSETS[None, :, :] - CORNER_OFFSETS[:, None, :] + 1) @ np.array([9, 3, 1])
-        slots = d.body.slot[nodes[:, :, None], offset]
-        assembly.add_blocks(slots.ravel(), blocks.reshape(-1, 9))
+        points = (d.node_cells, d.point_start, d.point_weight)
+        d.backend.add_contact_blocks(at.normal, value, *points, d.slot, assembly.writable())
 
     def add_force(self, stage: Stage, at: Touch, rhs: Array) -> None:
         rhs += self.device.spread(self._pressing(at, self._gap(self._moved(stage, at, None), at)))
@@ -145,9 +150,6 @@ class Contact(Term[Touch]):
 
     def potential_j(self, stage: Stage, at: Touch) -> Array:
         return self._energies_j(at.distance) / stage.scheme.c_k
-
-    def whole_slope(self, stage: Stage, at: Touch) -> bool:
-        return self.obstacle.curvature(at.x, at.time_s) is None  # A leaves out how the normals turn
 
     def _moved(self, stage: Stage, at: Touch, increment: Array | None) -> Array:
         """What the gap measures along the normal (P, 3): c_k (guess - Δu), or c_k times minus the guess."""
@@ -182,10 +184,10 @@ class Contact(Term[Touch]):
         dx = changes.u + scheme.c_k * changes.guess if at.implicit else changes.u
         along = self._columns_along(dx, at.normal) + self.obstacle.distance_push(at.x, at.time_s, directions)
         ahead = scheme.c_k * self._columns_along(changes.guess, at.normal)
-        turned = self._turned(at, dx, directions)
+        turned = self.obstacle.gradient_push(at.x, at.time_s, directions)
         d_gap = ahead if at.implicit else -ahead
         if turned is not None:
-            d_gap = d_gap + (moved @ turned if turned.ndim == 2 else (moved[:, :, None] * turned).sum(axis=1))
+            d_gap = d_gap + moved @ turned
         value = at.depth + at.slope * gap
         change = -(at.slope + bend)[:, None] * along + at.slope[:, None] * d_gap
         if directions.any("contact_stiffness_pa_per_m"):
@@ -194,40 +196,14 @@ class Contact(Term[Touch]):
         if directions.any("contact_sharpness_per_m"):
             sharper = directions.on_device(directions.column("contact_sharpness_per_m"))
             change = change + self._by_sharpness(at, gap)[:, None] * sharper
-        self._spread_columns(self.factor[:, None] * change, at.normal[..., None], out)
+        out += self.device.spread(self.factor[:, None] * change)[:, None, :] * at.normal[:, None]
         if turned is not None:
-            self._spread_columns((self.factor * value)[:, None], turned, out)
-
-    def _turned(self, at: Touch, dx: Array, directions: Directions) -> Array | None:
-        """Change of the normals, (3, width) or (P, 3, width): with the parameters, and along curved surfaces."""
-        turned = self.obstacle.gradient_push(at.x, at.time_s, directions)
-        curvature = self.obstacle.curvature(at.x, at.time_s)
-        if curvature is None:
-            return turned
-        moved = self._columns_at_points(dx)
-        bent = (curvature[..., None] * moved[:, None, :, :]).sum(axis=2)
-        return bent if turned is None else bent + turned
-
-    def _columns_at_points(self, nodal: Array) -> Array:
-        """Nodal changes (N, 3, width) at the points, (P, 3, width)."""
-        flat = self.device.xp.ascontiguousarray(nodal.reshape(len(nodal), -1))
-        return self.device.columns_at_points(flat).reshape(-1, *nodal.shape[1:])
+            out += self.device.spread((self.factor * value)[:, None])[:, None, :] * turned
 
     def _columns_along(self, nodal: Array, normal: Array) -> Array:
         """The part along the normal of nodal changes (N, 3, width) at the points, (P, width)."""
-        if normal.ndim == 2:
-            return (self._columns_at_points(nodal) * normal[:, :, None]).sum(axis=1)
         height = self.device.xp.ascontiguousarray((nodal * normal[:, None]).sum(axis=1))
         return self.device.columns_at_points(height)
-
-    def _spread_columns(self, value: Array, along: Array, out: Array) -> None:
-        """out (N, 3, width) += values of the points (P, width or 1) along (3, width or 1) or (P, 3, width or 1)."""
-        d = self.device
-        if along.ndim == 2:
-            out += d.spread(value)[:, None, :] * along
-        else:
-            forces = d.xp.ascontiguousarray((value[:, None, :] * along).reshape(len(value), -1))
-            out += d.spread(forces).reshape(out.shape)
 
     def pull(self, stage: Stage, at: Touch, increment: Array, lmbda: Array, out: Pulled) -> None:
         if float(at.slope.max()) < _UNTOUCHED:
@@ -244,9 +220,7 @@ class Contact(Term[Touch]):
         self.obstacle.pull(at.x, at.time_s, distance_bar, normal_bar, out.gradient)
         out.gradient.contact_stiffness_pa_per_m += float((along * value).sum()) / self.values.contact_stiffness_pa_per_m
         out.gradient.contact_sharpness_per_m += float((along * self._by_sharpness(at, gap)).sum())
-        place_bar, curvature = distance_bar[:, None] * at.normal, self.obstacle.curvature(at.x, at.time_s)
-        if curvature is not None:
-            place_bar = place_bar + (curvature * normal_bar[:, None, :]).sum(axis=2)
+        place_bar = distance_bar[:, None] * at.normal
         x_bar, m_bar = d.spread(place_bar), scheme.c_k * d.spread(gap_bar[:, None] * at.normal)
         out.u += x_bar
         out.guess += scheme.c_k * x_bar + m_bar if at.implicit else -m_bar
@@ -272,8 +246,7 @@ class Contact(Term[Touch]):
         return self.device.host(((self.factor * depth)[:, None] * normal).sum(axis=0))
 
     def resists(self) -> np.ndarray | None:
-        normal = self.device.host(self.obstacle.gradient(self.rest_points, 0.0))
-        return normal[None, :] if normal.ndim == 1 else None
+        return self.device.host(self.obstacle.gradient(self.rest_points, 0.0))[None, :]
 
     def unsound(self, stage: Stage, at: Touch, after: State, blocks: Array) -> bool:
         """Whether extrapolated contact is stiffer than the system it pushes, at a point or for the body as a whole."""

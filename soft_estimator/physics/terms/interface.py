@@ -42,6 +42,8 @@ class Stage:
         device: the body. scheme: coefficients. state: before the step. guess: of Δu [m], (N, 3).
         all_implicit: nothing may be extrapolated in time (the backward-Euler fallback).
         definite: blocks serve a solve alone, and may leave out what makes them indefinite; derivatives need them true.
+        iterated: the step is made linear again at its solution until that rests; otherwise the guess is the last
+            motion's. minimised: and that by a search along Newton's directions, which ends at blocks that are true.
     """
 
     device: DeviceBody
@@ -50,6 +52,8 @@ class Stage:
     guess: Array
     all_implicit: bool = False
     definite: bool = False
+    iterated: bool = False
+    minimised: bool = False
 
     @cached_property
     def turned_at(self) -> Array:
