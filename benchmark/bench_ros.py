@@ -3,6 +3,7 @@
 python benchmark/bench_ros.py                  640x480 clouds at 30 Hz for a minute, then the demo graph for two
 python benchmark/bench_ros.py --seconds 20     shorter
 python benchmark/bench_ros.py --soak 20        the demo graph for 20 minutes: memory growth of every node
+python benchmark/bench_ros.py --reader         a 640x480 cloud read by us and by sensor_msgs_py, without any node
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--graph-seconds", type=float, default=120.0, help="how long the demo runs (default: 120)")
     parser.add_argument("--scene", default="demo_drop", help="scene of the demo graph (default: demo_drop)")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="only the demo graph, for so long")
+    parser.add_argument("--reader", action="store_true", help="only how fast a cloud is read, beside sensor_msgs_py")
     args = parser.parse_args()
     try:
         import rclpy  # noqa: F401
@@ -39,12 +41,48 @@ def main() -> None:
     from soft_estimator.ros.graph import transport_environment
 
     os.environ.update(transport_environment())
+    if args.reader:
+        measure_reader()
+        return
     if args.soak:
         soak(args.soak, args.scene)
         return
     if args.seconds > 0:
         measure_clouds(args.seconds)
     measure_graph(args.graph_seconds, args.scene)
+
+
+def measure_reader(rounds: int = 60) -> None:
+    """x, y, z of an organised cloud with colours, as a driver sends it, as numbers (n, 3): ours and a ROS install's."""
+    from sensor_msgs.msg import PointCloud2, PointField
+    from sensor_msgs_py import point_cloud2
+
+    from soft_estimator.recordings.messages import points_of
+    from soft_estimator.ros.conversions import byte_array
+
+    names, offsets = ("x", "y", "z", "rgb"), (0, 4, 8, 16)
+    points = np.random.default_rng(0).normal(size=(480, 640, 8)).astype(np.float32)
+    fields = [PointField(name=n, offset=o, datatype=PointField.FLOAT32, count=1) for n, o in zip(names, offsets)]
+    size = {"height": 480, "width": 640, "point_step": 32, "row_step": 640 * 32}
+    message = PointCloud2(fields=fields, data=byte_array(points.view(np.uint8)), **size)
+
+    def ours() -> np.ndarray:
+        return points_of(message).reshape(-1, 3)
+
+    def theirs() -> np.ndarray:
+        found = point_cloud2.read_points(message, field_names=["x", "y", "z"], skip_nans=False)
+        return np.stack([found[name] for name in "xyz"], axis=-1).reshape(-1, 3)
+
+    assert np.array_equal(ours(), theirs())
+    taken = []
+    for read in (ours, theirs):
+        each = []
+        for _ in range(rounds):
+            start = time.perf_counter()
+            read()
+            each.append(time.perf_counter() - start)
+        taken.append(1e3 * float(np.median(each)))
+    print(f"640x480 cloud: ours {taken[0]:.2f} ms, sensor_msgs_py {taken[1]:.2f} ms, {taken[1] / taken[0]:.1f} times")
 
 
 class Nodes:

@@ -71,7 +71,9 @@ NODES = (
     ),
     NodeInterface(
         "estimator_node",
-        "Estimates in a sliding window. A lifecycle node; it starts itself unless autostart is false.",
+        "Estimates in a sliding window. A lifecycle node; it starts itself unless autostart is false. The other nodes "
+        "are plain ones: they keep nothing that outlives a few frames, so that there is nothing for a manager to "
+        "configure, hold back or let go of.",
         subscribes=(
             Topic(*_OBJECT, RELIABLE, "from cloud_node"),
             Topic("support_plane", "geometry_msgs/msg/PoseStamped", RELIABLE, "with use_support_plane"),
