@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from soft_estimator.config_body import BodyConfig, Vector, check_box
-from soft_estimator.config_contact import UP, ContactConfig
+from soft_estimator.config_contact import UP, ZERO, ContactConfig, ObstacleConfig, WaypointConfig, check_times
 from soft_estimator.config_estimation import EstimateConfig, ObserveConfig
 from soft_estimator.schema import (
     ConfigError,
@@ -26,8 +26,6 @@ from soft_estimator.schema import (
     setting,
     vector,
 )
-
-ZERO = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +103,6 @@ class StartConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaypointConfig(Section):
-    """Where a held box is at a given time, relative to where it starts."""
-
-    time_s: float = quantity(unit="s", low=0, doc="time of the waypoint")
-    translation_m: Vector = vector(ZERO, unit="m", doc="shift of the box")
-    rotation_rad: Vector = vector(ZERO, unit="rad", doc="axis-angle rotation about the centre of the box")
-
-
-@dataclass(frozen=True, kw_only=True)
 class FixedBoxConfig(Section):
     """The part of the body inside a box is held, or led along a path as a gripper would."""
 
@@ -130,11 +119,7 @@ class FixedBoxConfig(Section):
 
     def check(self) -> None:
         check_box(self.low_m, self.high_m)
-        times = [waypoint.time_s for waypoint in self.path]
-        for i in range(1, len(times)):
-            if times[i] <= times[i - 1]:
-                problem = f"= {times[i]} must be later than the waypoint before it ({times[i - 1]}); put them in order"
-                raise ConfigError(problem, f"path[{i}].time_s")
+        check_times(self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +226,7 @@ class SceneConfig(Section):
     loads: tuple[LoadConfig, ...] = sections(doc="constant forces, and weights that ride on the body")
     support: SupportConfig | None = section(None, doc="what carries the body's weight at first; nothing if left out")
     contact: ContactConfig | None = section(None, doc="the ground plane; none if left out")
+    obstacles: tuple[ObstacleConfig, ...] = sections(doc="rigid things beside the ground plane, at rest or led")
     time: TimeConfig = section(TimeConfig, doc="time stepping")
     solver: SolverConfig = section(SolverConfig, doc="linear solver")
     picture: PictureConfig = section(PictureConfig, doc="picture strip")

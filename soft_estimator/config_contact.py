@@ -1,14 +1,41 @@
-"""The contact part of the scene configuration: the ground plane and how rough it is."""
+"""The contact part of the scene configuration: the ground plane, obstacles beside it, and how rough they are."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from soft_estimator.config_body import Vector
-from soft_estimator.schema import ConfigError, Section, choice, quantity, section, vector
+from soft_estimator.config_body import BoxShape, CapsuleShape, MeshShape, ScanShape, SdfShape, SphereShape, Vector
+from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, setting, vector
 
 UP = (0.0, 1.0, 0.0)
+ZERO = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaypointConfig(Section):
+    """Where a held box or an obstacle is at a given time, relative to where it starts."""
+
+    time_s: float = quantity(unit="s", low=0, doc="time of the waypoint")
+    translation_m: Vector = vector(ZERO, unit="m", doc="shift of it")
+    rotation_rad: Vector = vector(ZERO, unit="rad", doc="axis-angle rotation about its centre")
+
+
+def check_times(path: Sequence[WaypointConfig]) -> None:
+    """Refuse waypoints that are not in order."""
+    times = [waypoint.time_s for waypoint in path]
+    for i in range(1, len(times)):
+        if times[i] <= times[i - 1]:
+            problem = f"= {times[i]} must be later than the waypoint before it ({times[i - 1]}); put them in order"
+            raise ConfigError(problem, f"path[{i}].time_s")
+
+
+def check_direction(direction: Vector, key: str) -> None:
+    """Refuse a vector without a direction: squares of shorter ones than this underflow."""
+    if max(map(abs, direction)) < 1e-100:
+        raise ConfigError("= [0, 0, 0] has no direction; give a normal such as [0, 1, 0]", key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +73,7 @@ class ContactConfig(Section):
     friction: FrictionConfig | None = section(None, doc="how rough it is; a plane without friction if left out")
 
     def check(self) -> None:
-        # Squares of shorter vectors than this underflow, and no direction is left.
-        if max(map(abs, self.normal)) < 1e-100:
-            raise ConfigError("= [0, 0, 0] has no direction; give a normal such as [0, 1, 0]", "normal")
+        check_direction(self.normal, "normal")
 
     @property
     def unit_normal(self) -> Vector:
@@ -56,3 +81,55 @@ class ContactConfig(Section):
         length = math.hypot(*self.normal)
         x, y, z = self.normal
         return (x / length, y / length, z / length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaneShape(Section):
+    """Everything below a plane."""
+
+    tag: ClassVar[str] = "plane"
+    normal: Vector = vector(UP, doc="direction out of it, of any length but zero")
+    through_m: Vector = vector(ZERO, unit="m", doc="a point of it")
+
+    def check(self) -> None:
+        check_direction(self.normal, "normal")
+
+
+ObstacleShape = PlaneShape | SphereShape | CapsuleShape | BoxShape | MeshShape | SdfShape | ScanShape
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObstacleConfig(Section):
+    """A rigid thing beside the ground plane, at rest or led along a path.
+
+    Its pressure is that of `contact`, with numbers of its own.
+    """
+
+    shape: ObstacleShape = section(doc="what it looks like, in world coordinates; with path_file in the tool's frame")
+    edge_m: float = quantity(
+        1e-3, unit="m", low=0, doc="radius of a box's edges; 0 is sharp, and jolts what slides over"
+    )
+    spacing_m: float | None = quantity(
+        None,
+        unit="m",
+        low=0,
+        low_open=True,
+        doc="edge of the cells a mesh is sampled on; a 48th of its size if left out",
+    )
+    stiffness_pa_per_m: float = quantity(1e7, unit="Pa/m", low=0, low_open=True, doc="pressure k per penetration depth")
+    sharpness_per_m: float = quantity(2000.0, unit="1/m", low=0, low_open=True, doc="sharpness a of the onset")
+    friction: FrictionConfig | None = section(None, doc="how rough it is; without friction if left out")
+    path: tuple[WaypointConfig, ...] = sections(
+        doc="waypoints at increasing times, relative to where it starts; before the first and after the last it rests"
+    )
+    path_file: str | None = setting(
+        None, doc="CSV file of the tool's frame in the world: time_s,x_m,y_m,z_m,qx,qy,qz,qw; instead of path"
+    )
+
+    def check(self) -> None:
+        check_times(self.path)
+        if self.path and self.path_file is not None:
+            raise ConfigError(f"= '{self.path_file}' and path both lead it; give only one", "path_file")
+        if isinstance(self.shape, BoxShape) and 2 * self.edge_m >= min(self.shape.size_m):
+            problem = f"= {self.edge_m} must be below half of the shortest side ({min(self.shape.size_m)}); lower it"
+            raise ConfigError(problem, "edge_m")

@@ -61,6 +61,7 @@ class SceneView:
         self.rng = np.random.default_rng(0 if observe is None else observe.seed)
         rest = scene.body.surface_positions_m()
         self.table: Mesh | None = None
+        self.beside = [obstacle.mesh(0.0) for obstacle in scene.obstacles]
         if scene.config.contact is not None:
             size = float(np.linalg.norm(np.ptp(rest, axis=0)))
             centre = scene.body.centroid_m + scene.parameters.translation_m
@@ -69,6 +70,7 @@ class SceneView:
     def look(self, time_s: float, u_m: np.ndarray) -> SeenFrame:
         """What every camera sees of the body displaced by u_m (N, 3) [m]."""
         surface = self.scene.body.surface_positions_m(u_m)
+        self.beside = [obstacle.mesh(float(time_s)) for obstacle in self.scene.obstacles]
         points = tuple(self._points(camera, surface, u_m) for camera in self.cameras)
         return SeenFrame(float(time_s), u_m, surface, points)
 
@@ -86,7 +88,7 @@ class SceneView:
     def exact_depth(self, camera: PinholeCamera, surface_m: np.ndarray, u_m: np.ndarray) -> np.ndarray:
         """Depth image (h, w) [m] without noise, 0 where nothing is."""
         body = self.scene.body
-        meshes = [(surface_m, body.surface.faces), *([] if self.table is None else [self.table])]
+        meshes = [(surface_m, body.surface.faces), *([] if self.table is None else [self.table]), *self.beside]
         depth, owner = depth_and_mesh_images(camera, meshes)
         on_body = (owner == 0) & (depth > 0)
         if on_body.any():

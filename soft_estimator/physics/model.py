@@ -40,6 +40,7 @@ class Model:
         load_n: dead load on the nodes [N], (N, 3). solver: settings of the linear solver.
         dtype: precision of the simulation, np.float32 or np.float64. more: laws of physics beside the package's own.
         material: one of MATERIALS. rests: a motion starts at rest under its loads, instead of undeformed.
+        obstacles: contact with what is there beside the plane, with numbers of its own.
     """
 
     body: Body
@@ -52,15 +53,16 @@ class Model:
     more: tuple[Law, ...] = ()
     material: str = "corotated"
     rests: bool = False
+    obstacles: tuple[ContactLaw, ...] = ()
 
     @property
     def laws(self) -> tuple[Law, ...]:
         """All laws, in the order in which they add to a step's matrix."""
         weak = tuple(NitscheLaw(cells, path) for cells, path in self.dirichlet.weak)
-        contact: tuple[Law, ...] = () if self.contact is None else (self.contact,)
-        if self.contact is not None and self.contact.friction is not None:
-            contact += (FrictionLaw(self.contact),)
-        return (InertiaLaw(), MATERIALS[self.material](), LoadsLaw(self.load_n), *weak, *contact, *self.more)
+        contacts = (*(() if self.contact is None else (self.contact,)), *self.obstacles)
+        rough = (FrictionLaw(contact) for contact in contacts if contact.friction is not None)
+        own = (InertiaLaw(), MATERIALS[self.material](), LoadsLaw(self.load_n))
+        return (*own, *weak, *contacts, *rough, *self.more)
 
     def complete(self, parameters: Parameters) -> Parameters:
         """The parameters with the laws' own values where they give none."""
@@ -85,6 +87,7 @@ def build_model(
     more: Sequence[Law] = (),
     rests: bool = False,
     material: str = "corotated",
+    obstacles: Sequence[ContactLaw] = (),
 ) -> Model:
     """Bind held regions and loads, given in the body's rest coordinates, to a body.
 
@@ -93,6 +96,7 @@ def build_model(
         more: laws of physics beside the package's own (docs/extending.md).
         rests: a motion starts at rest under its loads.
         material: "corotated" or "neo_hookean"; the latter takes Newton rounds, 60 a step unless `solver` says so.
+        obstacles: contact with what is there beside the plane.
     """
     fixed, solver = fixed or [], solver or SolverSettings()
     _check_material(material, fixed, contact)
@@ -112,6 +116,7 @@ def build_model(
         more=tuple(more),
         rests=rests,
         material=material,
+        obstacles=tuple(obstacles),
     )
 
 

@@ -48,7 +48,7 @@ def solve_static(
     """
     s, model = simulation, simulation.model
     held = model.dirichlet.any
-    if not held and model.contact is None:
+    if not held and model.contact is None and not model.obstacles:
         raise ValueError("a body that is neither fixed nor in contact has no state of rest; add `fixed` or `contact`")
     shift = 0.0 if hold_s is None and held else 1 / hold_s**2 if hold_s else fall_rate(s)
     u = s.posed_state().u.copy()

@@ -20,6 +20,7 @@ FIELD_OF_VIEW_RAD = 0.55
 GIF_SIZE_PX = (420, 315)
 _TILE_MIN_PX = 360
 _INK = (70, 76, 88)
+OBSTACLE = (0.62, 0.66, 0.72)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def _render_all(
     images = []
     for number, (frame, colour) in enumerate(zip(frames, frame_colours(scene, frames), strict=True), start=1):
         thing = SceneObject(frame.vertices_m.astype(np.float64), scene.body.surface.faces, colour)
-        image = render([thing], camera, ground, up=scene.config.picture.up)
+        beside = [SceneObject(*obstacle.mesh(frame.time_s), OBSTACLE, 0.0) for obstacle in scene.obstacles]
+        image = render([thing, *beside], camera, ground, up=scene.config.picture.up)
         images.append(_with_legend(image, full, bool(scene.config.fixed)))
         if progress is not None:
             progress(stage, number, len(frames))

@@ -29,6 +29,7 @@ from soft_estimator.physics.terms.relaxation import RelaxationLaw
 from soft_estimator.physics.terms.support import SupportLaw
 from soft_estimator.physics.terms.weights import WeightsLaw
 from soft_estimator.scene.body_grid import BodyField, build_field, build_grid
+from soft_estimator.scene.obstacles import SceneObstacle, build_obstacles, check_apart
 from soft_estimator.schema import ConfigError
 
 __all__ = ["Scene", "build_grid", "build_scene"]
@@ -41,7 +42,7 @@ SPECK_VOLUME_SHARE = 0.01
 class Scene:
     """A scene made ready: its configuration, body, model and parameters, and what was noticed on the way.
 
-    detail: φ on a finer grid than the body's, where its shape is known better.
+    detail: φ on a finer grid than the body's, where its shape is known better. obstacles: beside the ground plane.
     """
 
     config: SceneConfig
@@ -50,6 +51,7 @@ class Scene:
     parameters: Parameters
     warnings: tuple[str, ...] = ()
     detail: SignedDistanceGrid | None = None
+    obstacles: tuple[SceneObstacle, ...] = ()
 
     @property
     def mass_kg(self) -> float:
@@ -80,7 +82,8 @@ def build_scene(
     """
     field = build_field(config.body, folder, data, memory_bytes) if grid is None else BodyField(grid)
     body, warnings = build_clean_body(field.grid, config.body, _region_of(config), field.detail)
-    return replace(assemble_scene(config, body), warnings=tuple(warnings), detail=field.detail)
+    scene = assemble_scene(config, body, build_obstacles(config, folder, data))
+    return replace(scene, warnings=tuple(warnings), detail=field.detail)
 
 
 def body_of(grid: SignedDistanceGrid, config: SceneConfig, *, correct: bool = True) -> Body:
@@ -88,8 +91,8 @@ def body_of(grid: SignedDistanceGrid, config: SceneConfig, *, correct: bool = Tr
     return _body(grid, config.body, _region_of(config), None, correct)
 
 
-def assemble_scene(config: SceneConfig, body: Body) -> Scene:
-    """Model and parameters of a scene around its body."""
+def assemble_scene(config: SceneConfig, body: Body, obstacles: tuple[SceneObstacle, ...] = ()) -> Scene:
+    """Model and parameters of a scene around its body and among its obstacles."""
     _check_regions(config, body)
     parameters = build_parameters(config)
     model = build_model(
@@ -103,8 +106,10 @@ def assemble_scene(config: SceneConfig, body: Body) -> Scene:
         material=config.material.law,
         more=_more_laws(config, body),
         rests=config.start.equilibrium is not None,
+        obstacles=[obstacle.law for obstacle in obstacles],
     )
-    return Scene(config, body, model, parameters)
+    check_apart(obstacles, body, parameters)
+    return Scene(config, body, model, parameters, obstacles=obstacles)
 
 
 def build_parameters(config: SceneConfig) -> Parameters:

@@ -145,8 +145,9 @@ def _fallback_warning(result: SimulationResult) -> list[str]:
 
 def _energy_warning(result: SimulationResult) -> list[str]:
     """A line where energy came from nowhere: an unstable time scheme keeps all numbers finite for long."""
-    if any(fixed.path for fixed in result.scene.config.fixed):
-        return []  # a gripper does work
+    led = any(obstacle.place.path is not None for obstacle in result.scene.obstacles)
+    if led or any(fixed.path for fixed in result.scene.config.fixed):
+        return []  # a gripper or a tool does work
     total = np.array([b.total_j for b in result.balances])
     gained, moved = total.max() - total[0], max(b.kinetic_j + b.elastic_j for b in result.balances)
     if gained <= ENERGY_GAIN_NOTICED * moved:

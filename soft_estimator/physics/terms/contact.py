@@ -52,7 +52,7 @@ class ContactLaw:
 
     @property
     def fused(self) -> str:
-        return "plane_contact" if isinstance(self.obstacle, PlaneLaw) else ""
+        return "plane_contact" if isinstance(self.obstacle, PlaneLaw) and not self.own else ""
 
     def __post_init__(self) -> None:
         for name in ("stiffness_pa_per_m", "sharpness_per_m", "slip_speed_m_s"):

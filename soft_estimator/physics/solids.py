@@ -1,0 +1,226 @@
+"""Rigid solids as obstacles: half-spaces, balls, capsules, boxes with round edges, fields; at rest or on a path.
+
+A solid gives distance, gradient and curvature in its own frame; points y (P, 3) [m] and results live where the backend
+computes, xp is its array module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import ClassVar, Protocol
+
+import numpy as np
+from scipy import ndimage
+
+from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.geometry.grid import SignedDistanceGrid
+from soft_estimator.geometry.pose_path import PosePath
+from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.obstacles import Motion
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.terms.interface import Directions
+
+_LEAST = 1e-12  # [m]: closer to a centre there is no direction
+
+
+class Solid(Protocol):
+    """A shape about its own origin."""
+
+    def distance(self, xp: ModuleType, y: Array) -> Array:
+        """δ [m], (P,), negative inside."""
+        ...
+
+    def gradient(self, xp: ModuleType, y: Array) -> Array:
+        """∇δ, (P, 3)."""
+        ...
+
+    def curvature(self, xp: ModuleType, y: Array) -> Array | None:
+        """∇∇δ [1/m], (P, 3, 3); None where it is zero everywhere."""
+        ...
+
+
+@dataclass(frozen=True)
+class HalfSpace:
+    """Everything below z = 0."""
+
+    def distance(self, xp: ModuleType, y: Array) -> Array:
+        return y[:, 2]
+
+    def gradient(self, xp: ModuleType, y: Array) -> Array:
+        return xp.zeros_like(y) + xp.asarray([0.0, 0.0, 1.0])
+
+    def curvature(self, xp: ModuleType, y: Array) -> Array | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Round:
+    """All points within radius_m [m] of a core: the origin, a segment or a box, half as long as half_m (3,) [m].
+
+    A zero of half_m leaves an axis out: three make a ball, two a capsule, none a box with round edges.
+    """
+
+    half_m: tuple[float, float, float]
+    radius_m: float
+
+    def _arm(self, xp: ModuleType, y: Array) -> Array:
+        """From the core to the points, (P, 3); zero inside the core."""
+        half = xp.asarray(self.half_m)
+        return y - xp.clip(y, -half, half)
+
+    def _inside(self, xp: ModuleType, y: Array) -> tuple[Array, Array]:
+        """For points within the core: which they are (P,), and the way out as a unit vector (P, 3)."""
+        beyond = xp.abs(y) - xp.asarray(self.half_m)
+        way = xp.where(xp.arange(3) == beyond.argmax(axis=1)[:, None], xp.where(y < 0, -1.0, 1.0), 0.0)
+        return (beyond <= 0).all(axis=1), way
+
+    def distance(self, xp: ModuleType, y: Array) -> Array:
+        beyond = (xp.abs(y) - xp.asarray(self.half_m)).max(axis=1)
+        return xp.linalg.norm(self._arm(xp, y), axis=1) + xp.minimum(beyond, 0.0) - self.radius_m
+
+    def gradient(self, xp: ModuleType, y: Array) -> Array:
+        arm = self._arm(xp, y)
+        inside, way = self._inside(xp, y)
+        length = xp.maximum(xp.linalg.norm(arm, axis=1), _LEAST)
+        return xp.where(inside[:, None], way, arm / length[:, None])
+
+    def curvature(self, xp: ModuleType, y: Array) -> Array | None:
+        arm = self._arm(xp, y)
+        n, length = self.gradient(xp, y), xp.maximum(xp.linalg.norm(arm, axis=1), _LEAST)
+        turning = xp.where(arm != 0, 1.0, 0.0)[:, :, None] * xp.eye(3) - n[:, :, None] * n[:, None, :]
+        inside = (arm == 0).all(axis=1)
+        return xp.where(inside[:, None, None], 0.0, turning / length[:, None, None])
+
+
+class Field:
+    """A signed distance grid as a smooth solid: cubic splines through its nodes, so that normals turn without jumps.
+
+    Beyond the grid the distance grows by the way back to it, without a direction that means anything: give it a margin
+    wider than the onset of the contact.
+    """
+
+    def __init__(self, grid: SignedDistanceGrid) -> None:
+        self.grid = grid
+        padded = np.pad(grid.phi_m, 2, mode="reflect", reflect_type="odd")
+        self.table = np.ascontiguousarray(ndimage.spline_filter(padded, order=3, mode="mirror"))
+
+    def _local(self, xp: ModuleType, y: Array) -> tuple[Array, Array, Array]:
+        """Lowest cell (P, 3), place within it (P, 3) in 0-1, and the way back to the grid (P,) [m]."""
+        g = self.grid
+        s = (y - xp.asarray(g.origin_m)) / g.spacing_m
+        last = xp.asarray(np.array(g.shape) - 1.0)
+        inside = xp.clip(s, 0.0, last)
+        away = g.spacing_m * xp.linalg.norm(s - inside, axis=1)
+        cell = xp.minimum(xp.floor(inside), last - 1).astype(np.int64)
+        return cell, inside - cell, away
+
+    def _sums(self, xp: ModuleType, y: Array, orders: list[tuple[int, int, int]]) -> list[Array]:
+        """Derivatives of the spline of these orders along x, y and z, (P,) each."""
+        cell, t, _ = self._local(xp, y)
+        table = xp.asarray(self.table)
+        steps = xp.arange(4)
+        # the node before a cell's lowest one lies at cell + 1 of the padded table
+        i, j, k = (cell[:, axis, None] + 1 + steps for axis in range(3))
+        nodes = table[i[:, :, None, None], j[:, None, :, None], k[:, None, None, :]]
+        weights = [
+            [_cubic(xp, t[:, axis], order) / self.grid.spacing_m**order for order in range(3)] for axis in range(3)
+        ]
+        out = []
+        for a, b, c in orders:
+            along = xp.einsum("pijk,pk->pij", nodes, weights[2][c])
+            out.append(xp.einsum("pij,pi,pj->p", along, weights[0][a], weights[1][b]))
+        return out
+
+    def distance(self, xp: ModuleType, y: Array) -> Array:
+        away = self._local(xp, y)[2]
+        out = away + float(self.grid.phi_m.max())
+        near = xp.flatnonzero(away == 0)
+        if len(near):
+            out[near] = self._sums(xp, y[near], [(0, 0, 0)])[0]
+        return out
+
+    def gradient(self, xp: ModuleType, y: Array) -> Array:
+        return xp.stack(self._sums(xp, y, [(1, 0, 0), (0, 1, 0), (0, 0, 1)]), axis=1)
+
+    def curvature(self, xp: ModuleType, y: Array) -> Array | None:
+        xx, yy, zz, xy, xz, yz = self._sums(
+            xp, y, [(2, 0, 0), (0, 2, 0), (0, 0, 2), (1, 1, 0), (1, 0, 1), (0, 1, 1)]
+        )  # fmt: skip
+        return xp.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], axis=1).reshape(-1, 3, 3)
+
+
+def _cubic(xp: ModuleType, t: Array, order: int) -> Array:
+    """Weights (P, 4) of a uniform cubic B-spline at t in 0-1, or their first or second derivatives."""
+    if order == 0:
+        parts = [(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3]
+    elif order == 1:
+        parts = [-3 * (1 - t) ** 2, 9 * t**2 - 12 * t, -9 * t**2 + 6 * t + 3, 3 * t**2]
+    else:
+        parts = [6 * (1 - t), 18 * t - 12, 6 - 18 * t, 6 * t]
+    return xp.stack(parts, axis=1) / 6.0
+
+
+@dataclass(frozen=True, eq=False)
+class SolidLaw:
+    """A rigid solid, at rest or led along a path.
+
+    Attributes:
+        solid: its shape, in its own frame. rotation, centre_m: that frame in the tool's frame, (3, 3) and (3,) [m].
+        path: the tool's frame in the world; None for one that rests there.
+    """
+
+    solid: Solid
+    rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
+    centre_m: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    path: PosePath | None = None
+
+    def bind(self, backend: Backend, values: Parameters) -> PlacedSolid:
+        return PlacedSolid(backend, self)
+
+    def pose(self, time_s: float) -> tuple[np.ndarray, np.ndarray]:
+        """The solid's own frame in the world at a time: rotation (3, 3) and origin (3,) [m]."""
+        if self.path is None:
+            return self.rotation, self.centre_m
+        turn, shift = self.path.at(time_s)
+        return turn @ self.rotation, turn @ self.centre_m + shift
+
+
+class PlacedSolid:
+    """A solid where its pose puts it; no parameter changes it."""
+
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, backend: Backend, law: SolidLaw) -> None:
+        self.backend, self.xp, self.law = backend, backend.xp, law
+
+    def _local(self, x: Array, time_s: float) -> tuple[Array, Array]:
+        """Points in the solid's frame (P, 3), and that frame's rotation (3, 3)."""
+        rotation, origin = self.law.pose(time_s)
+        turn = self.backend.to_device(rotation)
+        return (x - self.backend.to_device(origin)) @ turn, turn
+
+    def distance(self, x: Array, time_s: float) -> Array:
+        return self.law.solid.distance(self.xp, self._local(x, time_s)[0])
+
+    def gradient(self, x: Array, time_s: float) -> Array:
+        y, turn = self._local(x, time_s)
+        return self.law.solid.gradient(self.xp, y) @ turn.T
+
+    def curvature(self, x: Array, time_s: float) -> Array | None:
+        y, turn = self._local(x, time_s)
+        found = self.law.solid.curvature(self.xp, y)
+        return None if found is None else turn @ found @ turn.T
+
+    def distance_push(self, x: Array, time_s: float, directions: Directions) -> Array:
+        return self.xp.zeros((1, directions.width))
+
+    def gradient_push(self, x: Array, time_s: float, directions: Directions) -> Array | None:
+        return None
+
+    def pull(self, x: Array, time_s: float, distance_bar: Array, gradient_bar: Array, out: ParameterGradient) -> None:
+        """Nothing to add to."""
+
+    def motion(self, time_s: float) -> Motion | None:
+        found = None if self.law.path is None else self.law.path.motion(time_s)
+        return None if found is None else Motion(*map(self.backend.to_device, found))

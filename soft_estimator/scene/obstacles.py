@@ -1,0 +1,174 @@
+"""The obstacles of a scene: laws of contact, and meshes to draw and to see them by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from soft_estimator.config import SceneConfig
+from soft_estimator.config_body import BoxShape, CapsuleShape, MeshShape, SphereShape
+from soft_estimator.config_contact import ObstacleConfig, PlaneShape
+from soft_estimator.geometry import shapes
+from soft_estimator.geometry.grid import SignedDistanceGrid
+from soft_estimator.geometry.mesh_file import mesh_to_sdf
+from soft_estimator.geometry.pose_path import PosePath, read_pose_path
+from soft_estimator.geometry.rigid import rotation_matrix
+from soft_estimator.geometry.surface import extract_surface
+from soft_estimator.physics.body import Body
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solids import Field, HalfSpace, Round, Solid, SolidLaw
+from soft_estimator.physics.start import initial_displacement
+from soft_estimator.physics.terms.contact import ContactLaw
+from soft_estimator.physics.terms.patch import REACH
+from soft_estimator.scene.body_grid import Files, GridShape, build_shape
+from soft_estimator.schema import ConfigError
+
+# A body may begin pressed into an obstacle by this part of its own size, as what lies on something soft does.
+DEEPEST_START = 0.1
+CELLS_OF_A_MESH = 48  # along its longest side, where nobody says how finely it is sampled
+_CELLS_OF_A_PICTURE = 24
+
+
+@dataclass(frozen=True, eq=False)
+class SceneObstacle:
+    """An obstacle made ready: contact law, and its surface in its own frame, vertices (V, 3) [m] and faces (T, 3)."""
+
+    law: ContactLaw
+    place: SolidLaw
+    vertices_m: np.ndarray
+    faces: np.ndarray
+
+    def mesh(self, time_s: float) -> tuple[np.ndarray, np.ndarray]:
+        """Its surface in the world at a time."""
+        turn, origin = self.place.pose(time_s)
+        return self.vertices_m @ turn.T + origin, self.faces
+
+
+def build_obstacles(config: SceneConfig, folder: Path, data: Path | None = None) -> tuple[SceneObstacle, ...]:
+    """The obstacles of a scene; folder, data: where their files are looked for."""
+    files = Files(folder, data)
+    return tuple(_obstacle(o, config, files, f"obstacles[{k}]") for k, o in enumerate(config.obstacles))
+
+
+def _obstacle(obstacle: ObstacleConfig, config: SceneConfig, files: Files, key: str) -> SceneObstacle:
+    solid, turn, centre, vertices, faces = _shape(obstacle, files, f"{key}.shape")
+    path = _path(obstacle, config, files, centre, key)
+    # Waypoints lead the frame that has the shape's centre as its origin.
+    place = SolidLaw(solid, turn, np.zeros(3) if obstacle.path else centre, path)
+    friction = obstacle.friction
+    law = ContactLaw(
+        obstacle.stiffness_pa_per_m,
+        obstacle.sharpness_per_m,
+        obstacle=place,
+        own=True,
+        friction=None if friction is None else friction.coefficient,
+        slip_speed_m_s=ContactLaw.slip_speed_m_s if friction is None else friction.slip_speed_m_s,
+    )
+    return SceneObstacle(law, place, vertices, faces)
+
+
+def _shape(
+    obstacle: ObstacleConfig, files: Files, key: str
+) -> tuple[Solid, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The solid, its rotation (3, 3) and centre (3,), and its surface in its own frame."""
+    shape = obstacle.shape
+    if isinstance(shape, PlaneShape):
+        return HalfSpace(), _upright(np.array(shape.normal)), np.array(shape.through_m), *_square()
+    if isinstance(shape, MeshShape):
+        vertices, faces = files.read_mesh(shape, f"{key}.mesh")
+        spacing = obstacle.spacing_m or float(np.ptp(vertices[np.unique(faces)], axis=0).max()) / CELLS_OF_A_MESH
+        margin = int(np.ceil(REACH / obstacle.sharpness_per_m / spacing)) + 2
+        return Field(mesh_to_sdf(vertices, faces, spacing, margin)), np.eye(3), np.zeros(3), vertices, faces
+    solid: Solid
+    turn, solid_shape = rotation_matrix(np.array(shape.rotation_rad)), build_shape(shape, files, key)
+    if isinstance(shape, SphereShape | CapsuleShape | BoxShape):
+        solid, turn, centre = _round(shape, turn, obstacle.edge_m)
+    else:
+        solid, centre = Field(_sampled(solid_shape, obstacle)), np.zeros(3)
+        turn = np.eye(3)
+    vertices, faces = _surface(solid_shape)
+    return solid, turn, centre, (vertices - centre) @ turn, faces
+
+
+def _round(
+    shape: SphereShape | CapsuleShape | BoxShape, turn: np.ndarray, edge_m: float
+) -> tuple[Round, np.ndarray, np.ndarray]:
+    if isinstance(shape, SphereShape):
+        return Round((0.0, 0.0, 0.0), shape.radius_m), turn, np.array(shape.center_m)
+    if isinstance(shape, BoxShape):
+        half = tuple(0.5 * side - edge_m for side in shape.size_m)
+        return Round(half, edge_m), turn, np.array(shape.center_m)  # type: ignore[arg-type]
+    start, end = np.array(shape.start_m), np.array(shape.end_m)
+    half_length = 0.5 * float(np.linalg.norm(end - start))
+    return Round((0.0, 0.0, half_length), shape.radius_m), turn @ _upright(end - start), 0.5 * (start + end)
+
+
+def _upright(direction: np.ndarray) -> np.ndarray:
+    """A rotation (3, 3) that puts z along a direction."""
+    z = direction / np.linalg.norm(direction)
+    x = np.cross(np.eye(3)[int(np.argmin(np.abs(z)))], z)
+    x /= np.linalg.norm(x)
+    return np.stack([x, np.cross(z, x), z], axis=1)
+
+
+def _sampled(shape: shapes.Shape, obstacle: ObstacleConfig) -> SignedDistanceGrid:
+    low, high = shape.bounds_m()
+    spacing = obstacle.spacing_m or float((high - low).max()) / CELLS_OF_A_MESH
+    margin = int(np.ceil(REACH / obstacle.sharpness_per_m / spacing)) + 2
+    return shapes.sample(shape, spacing, margin)
+
+
+def _surface(shape: shapes.Shape) -> tuple[np.ndarray, np.ndarray]:
+    """A mesh to look at, (V, 3) [m] and (T, 3)."""
+    low, high = shape.bounds_m()
+    grid = shapes.sample(shape, float((high - low).max()) / _CELLS_OF_A_PICTURE)
+    surface = extract_surface(grid)
+    return surface.positions_m(grid.node_positions_m()), surface.faces
+
+
+def _square(half_m: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
+    """A piece of the plane z = 0."""
+    corners = half_m * np.array([[-1.0, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
+    return corners, np.array([[0, 1, 2], [0, 2, 3]])
+
+
+def _path(obstacle: ObstacleConfig, config: SceneConfig, files: Files, centre: np.ndarray, key: str) -> PosePath | None:
+    if obstacle.path_file is not None:
+        path = read_pose_path(files.find(obstacle.path_file, f"{key}.path_file"))
+        if path.time_s[-1] < config.time.duration_s - 1e-9:
+            raise ConfigError(
+                f"= '{obstacle.path_file}' ends at {path.time_s[-1]:g} s, before the motion does "
+                f"({config.time.duration_s:g} s); give a longer path or shorten time.duration_s",
+                f"{key}.path_file",
+            )
+        return path
+    if not obstacle.path:
+        return None
+    return PosePath(
+        np.array([waypoint.time_s for waypoint in obstacle.path]),
+        np.array([rotation_matrix(np.array(waypoint.rotation_rad)) for waypoint in obstacle.path]),
+        centre + np.array([waypoint.translation_m for waypoint in obstacle.path]),
+    )
+
+
+def check_apart(obstacles: tuple[SceneObstacle, ...], body: Body, parameters: Parameters) -> None:
+    """Refuse an obstacle that begins inside the body, or the body inside it: contact would throw them apart."""
+    if not obstacles:
+        return
+    start = initial_displacement(body, parameters)
+    surface, size = body.surface_positions_m(start), float(np.ptp(body.node_position_m, axis=0).max())
+    inside = GridShape(lambda: body.grid, body.surface_positions_m())
+    turn = rotation_matrix(parameters.rotation_rad)
+    for k, obstacle in enumerate(obstacles):
+        turned, origin = obstacle.place.pose(0.0)
+        depth = -float(obstacle.place.solid.distance(np, (surface - origin) @ turned).min())
+        if not isinstance(obstacle.place.solid, HalfSpace):
+            vertices = obstacle.mesh(0.0)[0] - body.centroid_m - parameters.translation_m
+            depth = max(depth, -float(inside.distance_m(vertices @ turn + body.centroid_m).min()))
+        if depth > DEEPEST_START * size:
+            raise ConfigError(
+                f"is {depth:.2g} m inside the body at time 0; move one of them, or start its path outside",
+                f"obstacles[{k}]",
+            )

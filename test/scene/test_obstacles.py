@@ -1,0 +1,127 @@
+"""Obstacles of a scene: from its file to the model and to the cameras, and what is wrong with one in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from soft_estimator.backends import choose_backend
+from soft_estimator.camera.pinhole import PinholeCamera
+from soft_estimator.camera.rendering import SceneView
+from soft_estimator.config import SceneConfig
+from soft_estimator.geometry.mesh_file import write_ply
+from soft_estimator.geometry.shapes import Sphere, sample
+from soft_estimator.geometry.surface import extract_surface
+from soft_estimator.physics.fused import can_fuse
+from soft_estimator.scene.finer import on_finer_grid
+from soft_estimator.scene.scene import Scene, build_scene
+from soft_estimator.schema import ConfigError, load
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "plane": {"normal": [0, 2, 0], "through_m": [0, -0.1, 0]},
+    "sphere": {"radius_m": 0.05, "center_m": [0, -0.15, 0]},
+    "capsule": {"radius_m": 0.05, "start_m": [0, -0.15, -0.1], "end_m": [0, -0.15, 0.1]},
+    "box": {"size_m": [0.2, 0.05, 0.1], "center_m": [0, -0.125, 0], "rotation_rad": [0, 0.3, 0]},
+}
+
+
+def scene_of(*obstacles: dict[str, Any], folder: Path = Path(), **more: Any) -> Scene:
+    data = {
+        "name": "test",
+        "body": {"shape": {"sphere": {"radius_m": 0.03}}, "spacing_m": 0.015},
+        "material": {"youngs_modulus_pa": 2e4},
+        "obstacles": list(obstacles),
+        "time": {"step_s": 0.005, "duration_s": 0.1},
+        **more,
+    }
+    return build_scene(load(SceneConfig, data, name="scene"), folder)
+
+
+@pytest.mark.parametrize("tag", SHAPES)
+def test_a_shape_is_where_the_file_puts_it(tag: str) -> None:
+    """Each of these reaches up to y = -0.1 over the origin: distance y + 0.1 there, gradient up, both to rounding; and
+    so does the mesh that cameras see, to a part of its cells."""
+    made = scene_of({"shape": {tag: SHAPES[tag]}, "stiffness_pa_per_m": 3e6, "sharpness_per_m": 900})
+    law = made.model.obstacles[0]
+    assert (law.stiffness_pa_per_m, law.sharpness_per_m, law.own, law.friction) == (3e6, 900.0, True, None)
+    obstacle = law.obstacle.bind(choose_backend("cpu"), made.parameters)
+    x = np.array([[0.0, 0.02, 0.0], [0.0, -0.1, 0.0], [0.0, -0.11, 0.0]])
+    np.testing.assert_allclose(obstacle.distance(x, 0.0), x[:, 1] + 0.1, atol=1e-12)
+    np.testing.assert_allclose(obstacle.gradient(x, 0.0), np.tile([0, 1, 0], (3, 1)), atol=1e-12)
+    assert made.obstacles[0].mesh(0.0)[0][:, 1].max() == pytest.approx(-0.1, abs=1e-3)
+
+
+def test_a_mesh_is_a_smooth_field(tmp_path: Path) -> None:
+    """A ball of triangles: distances to 1 % of its radius, and an edge of its own for the cells it is sampled on."""
+    grid = sample(Sphere(0.05, (0, -0.15, 0)), 0.004)
+    surface = extract_surface(grid)
+    write_ply(tmp_path / "ball.ply", surface.positions_m(grid.node_positions_m()), surface.faces)
+    made = scene_of({"shape": {"mesh": {"file": "ball.ply"}}, "spacing_m": "5 mm"}, folder=tmp_path)
+    place = made.obstacles[0].place
+    assert place.solid.grid.spacing_m == 0.005
+    x = 0.06 * np.array([[0.6, 0.8, 0], [0, 1, 0], [0.0, -0.6, 0.8]]) + [0, -0.15, 0]
+    np.testing.assert_allclose(place.solid.distance(np, x), 0.01, atol=5e-4)
+
+
+def test_friction_path_and_finer_grid() -> None:
+    """Its friction is its own, no parameter; waypoints are relative to where it starts; the finer scene keeps it."""
+    path = [{"time_s": 0.0}, {"time_s": 0.1, "translation_m": [0, 0.02, 0], "rotation_rad": [0, 0, 1.0]}]
+    rough = {"shape": {"sphere": SHAPES["sphere"]}, "friction": {"coefficient": 0.4}, "path": path}
+    made = scene_of(rough)
+    assert made.model.obstacles[0].friction == 0.4 and "friction_coefficient" not in made.parameters
+    names = [type(law).__name__ for law in made.model.laws]
+    assert names[-2:] == ["ContactLaw", "FrictionLaw"]
+    turn, origin = made.obstacles[0].place.pose(0.05)
+    np.testing.assert_allclose(origin, [0, -0.14, 0], atol=1e-12)
+    assert turn[0, 0] == pytest.approx(np.cos(0.5))
+    assert on_finer_grid(made).model.obstacles == made.model.obstacles
+    assert not can_fuse(made.model, choose_backend("reference"))
+
+
+def test_cameras_see_it() -> None:
+    """A ball before the body hides it: the depth in the middle of the image is that of the ball."""
+    made = scene_of({"shape": {"sphere": {"radius_m": 0.05, "center_m": [0, 0, 0.2]}}})
+    camera = PinholeCamera.looking_at((0, 0, 1.0), (0, 0, 0), (0, 1, 0), 32, 24, 0.5)
+    seen = SceneView(made, [camera]).look(0.0, np.zeros((made.body.node_count, 3))).points_m[0]
+    assert seen[12, 16, 2] == pytest.approx(0.75, abs=3e-3)
+
+
+HEAD = "time_s,x_m,y_m,z_m,qx,qy,qz,qw\n"
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "line"),
+    [
+        ({"shape": {"plane": {"normal": [0, 0, 0]}}}, "obstacles[0].shape.plane.normal = [0, 0, 0] has no direction"),
+        ({"shape": {"box": {**SHAPES["box"]}}, "edge_m": 0.03}, "obstacles[0].edge_m = 0.03 must be below half"),
+        ({"shape": {"sphere": {"radius_m": 0.02}}}, "obstacles[0] is 0.011 m inside the body at time 0"),
+        ({"shape": {"box": {"size_m": [1, 1, 1]}}}, "obstacles[0] is 0.48 m inside the body at time 0"),
+        ({"shape": {"sphere": SHAPES["sphere"]}, "path_file": "no.csv"}, "obstacles[0].path_file = 'no.csv' is not in"),
+        (
+            {"shape": {"sphere": SHAPES["sphere"]}, "path_file": "short.csv"},
+            "obstacles[0].path_file = 'short.csv' ends at 0.05 s, before the motion does (0.1 s)",
+        ),
+        (
+            {"shape": {"sphere": SHAPES["sphere"]}, "path_file": "a.csv", "path": [{"time_s": 0}]},
+            "obstacles[0].path_file = 'a.csv' and path both lead it; give only one",
+        ),
+        (
+            {"shape": {"sphere": SHAPES["sphere"]}, "friction": {"coefficient": -1}},
+            "obstacles[0].friction.coefficient = -1 must be >= 0",
+        ),
+    ],
+)
+def test_a_mistake_gets_one_line(obstacle: dict[str, Any], line: str, tmp_path: Path) -> None:
+    (tmp_path / "short.csv").write_text(HEAD + "0,0,0,0,0,0,0,1\n0.05,0,0,0,0,0,0,1\n")
+    with pytest.raises(ConfigError) as refused:
+        scene_of(obstacle, folder=tmp_path)
+    assert line in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_tool_may_touch_the_body_from_the_start() -> None:
+    made = scene_of({"shape": {"sphere": {"radius_m": 0.02, "center_m": [0, 0.049, 0]}}})
+    assert replace(made.config).obstacles and made.obstacles
