@@ -45,15 +45,16 @@ test: $(STAMP) ## check style, imports and types, run the tests; the slowest are
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint warm
 	$(PYTEST) --durations=25
 
-# The oldest set of dependencies that setup.py allows, in an environment of its own.
+# The oldest set of dependencies that setup.py allows, in an environment of its own. make oldest TESTS=test/recordings
 OLDEST := .venv-oldest
+TESTS ?= test
 comma := ,
 oldest: $(STAMP) ## what quick runs, with the oldest dependencies allowed
 	@test -x $(OLDEST)/bin/python || $(BIN)/python -m venv $(OLDEST)
 	$(BIN)/python test/oldest.py $(subst $(comma), ,$(EXTRAS)) > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[$(EXTRAS)]'
 	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba NUMBA_NUM_THREADS=1 $(OLDEST)/bin/python test/warm_up.py
-	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(subst $(BIN),$(OLDEST)/bin,$(PYTEST)) -p no:cacheprovider -m "not slow" --durations=10
+	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(subst $(BIN),$(OLDEST)/bin,$(PYTEST)) -p no:cacheprovider -m "not slow" --durations=10 $(TESTS)
 
 # Compiled with a check of every index, which numba keeps apart only by the folder of its cache. One thread: an error in
 # another one is lost. ALL=1 runs every test that needs no GPU.
