@@ -71,6 +71,7 @@ demo: $(STAMP) ## run the whole ROS 2 graph with a simulated camera for a minute
 docs: $(STAMP) ## refresh docs/: the references made from the code
 	$(BIN)/soft-estimator scene-format > docs/scene_format.md
 	$(BIN)/soft-estimator ros-interface > docs/ros_interface.md
+	$(BIN)/soft-estimator python-api > docs/api.md
 
 bench: $(STAMP) ## run the benchmarks
 	@for file in benchmark/bench_*.py; do \

@@ -10,12 +10,15 @@ See `soft_estimator.api`. Nothing heavy is imported before it is used.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from soft_estimator.api import Quantity, Result, Simulated, estimate, measure, read_scene, simulate
 
 __all__ = ["Quantity", "Result", "Simulated", "__version__", "estimate", "measure", "read_scene", "simulate"]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the program that imports it listens
 
 
 def _version() -> str:

@@ -51,7 +51,7 @@ class Quantity:
 
     Attributes:
         name, unit: of the parameter. value, std: the answer and its standard deviation. interval: of 95 %.
-        observable: whether the data could tell it; reason: why not, else "".
+        observable: whether the data could tell it. reason: why not, else "".
     """
 
     name: str
@@ -122,18 +122,22 @@ class Result(Mapping[str, Quantity]):
 
     @property
     def first(self) -> Quantity:
+        """The first parameter: Young's modulus of a measurement."""
         return self[next(iter(self._all))]
 
     @property
     def value(self) -> float:
+        """The first parameter's value, in the unit of its name."""
         return self.first.value
 
     @property
     def std(self) -> float:
+        """Its standard deviation."""
         return self.first.std
 
     @property
     def interval(self) -> tuple[float, float]:
+        """Its 95 % interval."""
         return self.first.interval
 
     def samples(self, count: int, seed: int = 0) -> np.ndarray:
@@ -194,7 +198,11 @@ class Simulated:
 
 
 def read_scene(given: AnyScene, folder: Path | str = ".") -> Scene:
-    """A scene made ready; folder: where files that a dictionary names are looked for."""
+    """A scene made ready.
+
+    Args:
+        given: its name, path or content. folder: where files that a dictionary names are looked for.
+    """
     if isinstance(given, Scene):
         return given
     if isinstance(given, SceneConfig):
@@ -258,18 +266,33 @@ def estimate(
     )
 
 
-def measure(recording: Path | str, mass: float | str, *, backend: str = "auto", **options: Any) -> Result:
+def measure(
+    recording: Path | str,
+    mass: float | str,
+    *,
+    backend: str = "auto",
+    cells: int = 400,
+    topic: str | None = None,
+    fixed_frame: str | None = None,
+    up: Sequence[float] | None = None,
+    name: str = "my_object",
+    **more: Any,
+) -> Result:
     """Measure an object from one recording in which it lies still on a table and is dropped.
 
     Args:
         recording: a bag, or a folder of frames. mass: in kilograms, or with a unit: "158 g".
-        options: of `MeasureOptions`: cells, finder, choice, topic, fixed_frame, up, name.
+        cells: grid cells of the body. topic, fixed_frame: of a bag, where there are several.
+        up: direction against gravity in the recording's frame; the table's normal by default.
+        name: of the scene that `save` writes. more: finder and choice of `MeasureOptions`.
     """
     from soft_estimator.measuring.measure import MeasureOptions
     from soft_estimator.measuring.measure import measure as measure_recording
 
     mass_kg = parse_quantity(mass, "kg") if isinstance(mass, str) else float(mass)
-    made = measure_recording(recording, mass_kg, MeasureOptions(**options), backend)
+    direction = None if up is None else (float(up[0]), float(up[1]), float(up[2]))
+    options = MeasureOptions(cells=cells, topic=topic, fixed_frame=fixed_frame, up=direction, name=name, **more)
+    made = measure_recording(recording, mass_kg, options, backend)
     return Result(made.parameters, made.posterior, made, made.save, made.sentence)
 
 

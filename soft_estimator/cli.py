@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, Parser, describe_error, stderr_line
+from soft_estimator.commands.logs import ROOT, CommandLog, add_log_options
 
 EXIT_FAILED, EXIT_MISTAKE = 1, 2
 
@@ -37,7 +38,7 @@ exit codes, of every command:
   2    a mistake in the command, the scene or a file; the line on stderr says which and what to do
   130  interrupted with Ctrl-C
 
-Every command takes --json. Colours are left out where NO_COLOR is set or nobody watches."""
+Every command takes --json, -v and --log FILE. Colours are left out where NO_COLOR is set or nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ COMMANDS = (
     Command("soft_estimator.commands.scenes"),
     Command("soft_estimator.commands.scene_format"),
     Command("soft_estimator.commands.ros_interface"),
+    Command("soft_estimator.commands.python_api"),
     Command("soft_estimator.commands.view"),
     Command("soft_estimator.commands.doctor"),
     Command("soft_estimator.commands.completion"),
@@ -87,6 +89,7 @@ def build_parser(left_out: list[str] | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"soft-estimator {version()}")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from, for bug reports")
+    add_log_options(parser, None)
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
     for command in COMMANDS:
         if command.optional and not _exists(command.module):
@@ -99,6 +102,7 @@ def build_parser(left_out: list[str] | None = None) -> argparse.ArgumentParser:
             left_out.append(f"{command.module} cannot be loaded ({error}); soft-estimator doctor says what to do")
             continue
         added = getattr(module, command.add)(commands)
+        add_log_options(added)
         added.set_defaults(run=getattr(module, command.run), whole_parser=parser)
     return parser
 
@@ -132,6 +136,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as done:  # argparse has said what there is to say
         return int(done.code or 0)
     try:
+        told = CommandLog(args.verbose, args.log)
+    except OSError as error:
+        stderr_line(f"--log {args.log} cannot be written ({error.strerror}); name another file", label="error")
+        return EXIT_MISTAKE
+    with told as log:
+        log.begin(sys.argv[1:] if arguments is None else arguments, version())
+        code = _run(args)
+        log.end(code)
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
+    """The exit code of a command; a failure that the user can do something about is one line on stderr."""
+    try:
         return int(args.run(args) or 0)
     except KeyboardInterrupt:
         stderr_line("interrupted")
@@ -140,6 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        ROOT.debug("where the error came from", exc_info=True)
         if args.traceback:
             raise
         line = describe_error(error)

@@ -173,3 +173,35 @@ def test_a_wrong_word_names_the_nearest_right_one(
     assert main(words) == 2
     said = capsys.readouterr().err
     assert meant in said and ("did you mean" in said) == ("did you mean" in meant)
+
+
+def test_a_log_file_holds_what_was_called_said_and_raised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """stderr has the one line it always has; the file has it, too, with call, traceback and exit code, and a
+    second call is added to it."""
+    log = tmp_path / "se.log"
+    assert main(["--log", str(log), "simulate", "no_such_scene", "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and "no_such_scene" in printed
+    assert main(["scenes", "--log", str(log)]) == 0
+    text = log.read_text(encoding="utf-8")
+    assert "'simulate', 'no_such_scene'" in text and "Traceback" in text
+    assert [line.split()[-4] for line in text.splitlines() if "exit code" in line] == ["2", "0"]
+    assert capsys.readouterr().err == ""
+
+
+def test_verbose_tells_on_stderr_what_library_code_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once with -v before or behind the command, and not at all without it."""
+    assert main(["-vv", "scenes"]) == 0 and "exit code 0" in capsys.readouterr().err
+    assert main(["scenes", "-vv"]) == 0 and capsys.readouterr().err.count("exit code 0") == 1
+    assert main(["scenes"]) == 0 and capsys.readouterr().err == ""
+
+
+def test_a_log_file_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenes", "--log", str(tmp_path / "nowhere" / "se.log")]) == 2
+    assert "nowhere/se.log cannot be written (No such file or directory)" in capsys.readouterr().err
+
+
+def test_the_reference_of_the_python_interface_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["python-api"]) == 0
+    written = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert written == capsys.readouterr().out, "run: make docs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import logging
 import os
 import re
 import sys
@@ -18,6 +19,8 @@ from soft_estimator.schema.section import printable
 EXIT_INTERRUPTED = 130
 PROGRESS_AFTER_S = 2.0  # shorter work needs no bar
 LINE_EVERY_S = 20.0  # where nobody watches, a line in the log so often
+
+_log = logging.getLogger(__name__)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -73,6 +76,8 @@ def bold(text: str, stream: TextIO) -> str:
 def stderr_line(text: str, label: str = "") -> None:
     """One line on stderr, with the program's name in front; what a terminal would obey is replaced."""
     text = "\n".join(printable(line, most=4000) for line in text.split("\n"))
+    level = {"error": logging.ERROR, "warning": logging.WARNING}.get(label, logging.INFO)
+    _log.log(level, "%s", text, extra={"on_stderr": True})  # a log file has it, too
     if label:
         code = "31" if label == "error" else "33"
         text = f"\033[1;{code}m{label}:\033[0m {text}" if wants_colour(sys.stderr) else f"{label}: {text}"
@@ -103,11 +108,15 @@ class ProgressBar:
         self._stage = ""
         self._timer: threading.Timer | None = None
         self._told = monotonic()  # when the last line was written, or the work began [s]
+        self._logged = ""  # the stage that was told last
 
     def __enter__(self) -> ProgressBar:
         return self
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._logged:
+            self._logged = stage
+            _log.info("%s", stage)
         if not self.enabled:
             self._tell(stage, done, total)
             return
