@@ -41,7 +41,6 @@ ROS_REQUIREMENTS = [
     f"ros-jazzy-common-interfaces>=5,<6{ROS_WHEELS}",
     f"ros-jazzy-lifecycle-msgs>=2,<3{ROS_WHEELS}",
     f"ros-jazzy-ament-index-python>=1.8,<2{ROS_WHEELS}",
-    "rosbags>=0.10.11,<0.12",
 ]
 
 setup(
@@ -76,6 +75,7 @@ setup(
         "pillow>=10,<14",
         "plotly>=5.20,<8",  # its plotly.js draws the report's 3D view
         "shtab>=1.7,<2",  # shell completion
+        "rosbags>=0.10.11,<0.12",  # bags, without ROS
     ],
     extras_require={
         # The launch_testing plugin of a ROS install breaks pytest 9.
@@ -108,7 +108,6 @@ setup(
             "open3d-cpu==0.19.0; python_version<'3.13' and platform_machine=='x86_64'",
             "open3d-cpu>=0.20,<0.21; python_version>='3.13' and platform_machine=='x86_64'",
             "open3d>=0.18,<0.21; platform_machine!='x86_64'",
-            "rosbags>=0.10.11,<0.12",
         ],
     },
     entry_points={

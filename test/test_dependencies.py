@@ -76,8 +76,8 @@ def test_every_ros_package_that_is_imported_is_declared() -> None:
 
 
 def test_every_library_comes_by_a_key_or_by_the_pip_line() -> None:
-    """What setup.py always needs, and rosbags, is installed by rosdep or by README's pip line, with the same bounds."""
-    needed = requirements()[""] + [r for r in requirements()["perception"] if r.startswith("rosbags")]
+    """What setup.py always needs is installed by rosdep or by README's pip line, with the same bounds."""
+    needed = requirements()[""]
     by_key = {PROVIDED[key] for key in keys() if key.startswith("python3-")}
     by_pip = {re.split(r"[<>=]", text)[0]: text for text in pip_line()}
     for text in needed:

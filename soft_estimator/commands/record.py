@@ -18,9 +18,10 @@ The contact plane stands in the images as a table. ROS is not needed; `ros2 bag 
 the bag."""
 
 EPILOG = """topics (a second camera is camera_2, and so on):
-  /camera/points                 sensor_msgs/PointCloud2, organised, optical frame, NaN where nothing was measured
   /camera/depth/image            sensor_msgs/Image, 16UC1 millimetres
   /camera/depth/camera_info      sensor_msgs/CameraInfo
+  /camera/points                 sensor_msgs/PointCloud2 of floats, organised, optical frame, NaN where nothing was
+                                 measured; with --topics points, six times as large
   /tf_static                     world -> camera_optical_frame
   /ground_truth                  diagnostic_msgs/DiagnosticArray, one status for each parameter
   /ground_truth/mesh             visualization_msgs/Marker, the true surface as triangles
@@ -28,6 +29,7 @@ EPILOG = """topics (a second camera is camera_2, and so on):
 examples:
   soft-estimator record bouncing_ball --out bags/ball
   soft-estimator record bouncing_ball --out bags/ball_db3 --format sqlite3 --seconds 0.5
+  soft-estimator record bouncing_ball --out bags/clouds --topics points
   soft-estimator replay bags/ball --scene bouncing_ball --out out/ball"""
 
 
@@ -45,6 +47,9 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "--out", metavar="BAG_DIR", type=Path, required=True, help="folder of the bag; must not exist yet"
     )
     parser.add_argument("--format", choices=("mcap", "sqlite3"), default="mcap", help="storage (default: mcap)")
+    parser.add_argument(
+        "--topics", nargs="+", choices=("depth", "points"), default=["depth"], help="of each camera (default: depth)"
+    )
     parser.add_argument("--seconds", metavar="S", type=_seconds, help="time watched, instead of the scene's own")
     add_computing(parser)
     parser.add_argument("--json", action="store_true", help="print what was written as JSON, and nothing else")
@@ -76,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     with ProgressBar(args.progress) as progress:
         scene, backend = make_ready(args, config, folder, progress)
         progress("recording", 0, len(times_from_start(config)))
-        summary = record_scene(scene, backend, args.out, args.format, progress)
+        summary = record_scene(scene, backend, args.out, args.format, progress, args.topics)
     print(json.dumps(summary) if args.json else _report(summary))
     return 0
 

@@ -80,7 +80,8 @@ def test_the_command_keeps_the_bag_and_says_where(tmp_path: Path, capsys: pytest
 
     out = tmp_path / "ball"
     with files_no_larger_than(3 << 20):
-        assert main(["record", "bouncing_ball", "--out", str(out), "--seconds", "0.2", "--backend", "cpu"]) == 2
+        words = ["--seconds", "0.2", "--backend", "cpu", "--topics", "points"]
+        assert main(["record", "bouncing_ball", "--out", str(out), *words]) == 2
     assert f"{out / 'ball.mcap'} could not be written any further" in capsys.readouterr().err
     with Bag(out) as bag:
         assert sum(1 for _ in bag.messages(["/camera/points"])) >= 1

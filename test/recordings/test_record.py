@@ -191,7 +191,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out = tmp_path / "bag"
     assert main(["record", str(scene), "--out", str(out), "--seconds", "0.03", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
-    assert summary["frames"] == 3 and summary["topics"]["/camera/points"] == 3 and summary["bytes"] > 0
+    assert summary["frames"] == 3 and summary["topics"]["/camera/depth/image"] == 3
+    assert "/camera/points" not in summary["topics"]
+    words = ["--seconds", "0.03", "--json", "--topics", "points", "depth"]
+    assert main(["record", str(scene), "--out", str(tmp_path / "both"), *words]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert both["topics"]["/camera/points"] == both["topics"]["/camera/depth/image"] == 3
+    # three clouds of 160x120 points of three floats, which the depth images (2 bytes a pixel) hold, too
+    assert both["bytes"] - summary["bytes"] > 3 * 160 * 120 * 12
     assert main(["record", str(scene), "--out", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
     blind = write_scene(tmp_path, observe={"every_steps": 3})
