@@ -7,6 +7,7 @@ import numpy as np
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.setup import build_window, look_from, start_from_plane
@@ -20,7 +21,8 @@ class LivePipeline:
     """`ObjectFinder` and `SlidingWindow` in one: what the nodes do in two processes, for recordings in one.
 
     Attributes:
-        found: what the finder made of the last cloud. window: the estimator.
+        found: what the finder made of the last cloud. window: the estimator. remarks: what the finder noted of frames,
+            a thing that touches the object for one, counted.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class LivePipeline:
         self._window: SlidingWindow | None = None
         self._episodes = EpisodeWatch()
         self.found: ObjectPoints | NothingFound | None = None
+        self.remarks = Refusals()
 
     @property
     def window(self) -> SlidingWindow:
@@ -65,4 +68,6 @@ class LivePipeline:
             start_from_plane(self._window, found.plane.normal, found.plane.offset_m)
         if isinstance(found, NothingFound):
             return self._window.add_nothing(stamp_s, found.reason)
+        for note in found.notes:
+            self.remarks.add(stamp_s, note)
         return self._window.add_frame(stamp_s, found.points_m, found.std_m)

@@ -142,7 +142,8 @@ def replay_bag(
     size_m = float(np.linalg.norm(np.ptp(scene.body.surface_positions_m(), axis=0)))
     run.tracks.set_truth(truth.values, size_m)
     held_out = score_prediction(scene, run.fitted, run.held_out, run.stamps[0], backend) if run.fitted else None
-    notes = [*scene.warnings, *camera.notes, *_shortened(run.remarks)]
+    seen = [f"{item.count} frames: {item.example}" for item in pipeline.remarks.most_first()]
+    notes = [*scene.warnings, *camera.notes, *seen, *_shortened(run.remarks)]
     counters = pipeline.window.counters if run.seconds else Counters()
     refusals = run.unreadable.joined(pipeline.window.refusals) if run.seconds else run.unreadable
     metrics: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -16,6 +17,7 @@ from soft_estimator.geometry.surface import vertex_areas_m2
 from soft_estimator.live.setup import build_window
 from soft_estimator.measuring.measurement import BODY_FILE
 from soft_estimator.measuring.phases import GRAVITY_M_S2, Drop
+from soft_estimator.measuring.refining import Refining
 from soft_estimator.measuring.sightings import Progress, Sighting
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.scan import ScannedBody
@@ -24,9 +26,11 @@ from soft_estimator.physics.body import build_body
 from soft_estimator.scene.scene import Scene
 
 LONGEST_STEP_S = 0.004  # a bounce of a hand-sized object lasts 10 to 60 ms
-_SETTLE_ITERATIONS = 6  # of a whole drop, after its frames were taken in with one each
+_SETTLE_ITERATIONS = 20  # of a whole drop, after its frames were taken in with one each
 _WINDOW = WindowConfig(iterations=1, bent_patience_s=0.0, lost_after_s=10.0)
 _GUESS_E_PA = 15e3  # between a sponge and soft rubber
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +147,7 @@ def fit_drops(
     config = replace(_WINDOW, grow_to_frames=max(longest, _WINDOW.frames))
     window = build_window(scene, config, backend=backend, sensor_m=in_scene(sightings[drops[0].first], body)[1])
     window.know_plane(np.array([0.0, 0.0, 1.0]), 0.0, config.plane_std_rad, config.plane_std_m)
+    refining = Refining(scene, window.kinds, backend)
     estimates: list[LiveEstimate] = []
     after_drops: list[tuple[Drop, LiveEstimate]] = []
     total, done = sum(drop.last - drop.first + 1 for drop in drops), 0
@@ -157,8 +162,13 @@ def fit_drops(
             done += 1
             if progress is not None:
                 progress("estimating", done, total)
-        settled = window.settle(_SETTLE_ITERATIONS)
+        settled = window.settle(_SETTLE_ITERATIONS, refining.look)
         if settled is not None:
             estimates.append(settled)
+            _log.info("after drop %d: %s", number + 1, _in_words(settled))
             after_drops.append((drop, settled))
     return Fit(estimates, after_drops, window.counters.frames_used, window.refusals)
+
+
+def _in_words(estimate: LiveEstimate) -> str:
+    return ", ".join(f"{e.label} {e.value:.4g} ± {e.std:.2g}" for e in estimate.parameters)

@@ -14,6 +14,7 @@ from scipy.linalg import eigh
 from scipy.spatial import cKDTree
 
 from soft_estimator.backends.cpu.align import align
+from soft_estimator.geometry.extent import widest_m
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.perception.placed_shape import Pose, ShapeModel, distances_to, prepare_model, score_pose
 from soft_estimator.perception.settings import RegisterSettings
@@ -91,21 +92,6 @@ def register(
     tries = _coarse(model, points, sensor, np.asarray(up, dtype=np.float64), settings, extent)
     best = _fine(model, points, std, sensor, tries, settings)
     return _judge(best, settings)
-
-
-def widest_m(points: np.ndarray, trim: float = 0.0) -> float:
-    """Largest width [m] of points (n, 3) [m] over directions all around, the share `trim` left out at either end.
-
-    Unlike the box along the axes, it is the same however the body is turned (within 3 %: there are 100 directions).
-    """
-    turn = np.pi * (3.0 - np.sqrt(5.0)) * np.arange(100)  # a spiral with even spacing over the upper half sphere
-    height = (np.arange(100) + 0.5) / 100
-    level = np.sqrt(1.0 - height**2)
-    directions = np.stack([level * np.cos(turn), level * np.sin(turn), height], axis=1)
-    cut = int(trim * len(points))
-    ends = (cut, len(points) - 1 - cut)
-    along = (np.partition(points @ direction, ends)[list(ends)] for direction in directions)
-    return float(max(last - first for first, last in along))
 
 
 def start_rotations(up: np.ndarray, yaw_steps: int, flips: bool) -> np.ndarray:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from perception_scenes import UP, camera_at, has_bunny, make_body, moved, pose_error, pose_trial, shoot, table, yaw
 
+from soft_estimator.geometry.extent import widest_m
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
-from soft_estimator.perception.register import PoseFit, PoseRefused, register, start_rotations, widest_m
+from soft_estimator.perception.register import PoseFit, PoseRefused, register, start_rotations
 from soft_estimator.perception.rest_shape import grid_with_cells
 from soft_estimator.perception.settings import RegisterSettings
 

@@ -51,11 +51,6 @@ class Refinement:
     order: int
     residual: np.ndarray
 
-    @property
-    def whole(self) -> float:
-        """The whole error over what the refinement changes."""
-        return 4.0 / 3.0 if self.order == 2 else 5.0 / 3.0
-
 
 def on_half_the_spacing(finer: Problem, at: Evaluation) -> Refinement:
     """finer: the same frames, variables and steps on the grid refined once."""
@@ -81,9 +76,7 @@ def without_discretisation_error(
     for refined in refinements:
         move = _move(problem, at, found, refined.residual)
         residual = residual + (refined.residual - at.residual) + at.known_jacobian @ move
-        taken, left = refined.whole * move, _REST * move
-        if not _is_small(problem.variables, at.theta, taken):
-            taken, left = np.zeros_like(move), taken
+        taken, left = taken_and_left(problem.variables, at.theta, move, refined.order)
         theta = theta + taken
         effects = (*effects, Effect(*refined.source, np.diag(np.abs(left))))
     verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual)
@@ -99,6 +92,17 @@ def without_discretisation_error(
         estimates=estimates,
         verdict=verdict,
     )
+
+
+def taken_and_left(
+    variables: Variables, theta: np.ndarray, move: np.ndarray, order: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """What to take off θ (P,) where half of something moves it by `move` (P,), and what is left as a deviation, (P,).
+
+    order: lowest one of the errors, 1 or 2.
+    """
+    whole = (4.0 / 3.0 if order == 2 else 5.0 / 3.0) * move
+    return (whole, _REST * move) if _is_small(variables, theta, whole) else (np.zeros_like(move), whole)
 
 
 def _refined_verdict(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> FitVerdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -27,6 +27,7 @@ from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.estimation.window.window_verdict import WindowVerdict
+from soft_estimator.geometry.extent import widest_m
 from soft_estimator.physics.model import Model
 
 # Standard deviations of the first pose beyond what the fit of the shape claims (its figures: 0.7 mm and 0.4 degrees at
@@ -50,7 +51,8 @@ class Episodes:
     """Begins and goes on with episodes of one model.
 
     Attributes:
-        free: whether nothing holds the body, so that its pose and motion are estimated, too. size_m: of the body.
+        free: whether nothing holds the body, so that its pose and motion are estimated, too. size_m: of the body, its
+            box' diagonal. width_m: its largest width.
     """
 
     def __init__(
@@ -68,7 +70,8 @@ class Episodes:
         self.kinds, self.loss, self.known, self.clock = kinds, loss, known, clock
         self.verdict = WindowVerdict(model.body, config.points_per_frame, known)
         self.free = not (model.dirichlet.held or model.dirichlet.weak)
-        self.size_m = float(np.linalg.norm(np.ptp(model.body.surface_positions_m(), axis=0)))
+        rest = model.body.surface_positions_m()
+        self.size_m, self.width_m = float(np.linalg.norm(np.ptp(rest, axis=0))), widest_m(rest)
 
     def begin(self, frame: Any, locate: Locate | None) -> tuple[WindowFit | None, str]:
         """A window that starts at a frame; or the reason why not, where the body was not found in it."""
@@ -123,20 +126,31 @@ class Episodes:
         kinds = self.lasting.variables.variables
         return np.array([std.get(v.transform, c.surface_std_m if v.unit == "m" else 0.0) ** 2 for v in kinds])
 
-    def estimate(self, fit: WindowFit, answer: Answer, newest: PredictedFrame, bent_std: float) -> LiveEstimate:
-        """What to publish of a window's answer; its stamp, time and notes are left to be filled in."""
+    def estimate(
+        self,
+        fit: WindowFit,
+        answer: Answer,
+        newest: PredictedFrame,
+        bent_std: float,
+        refined: tuple[np.ndarray, Sequence[Effect]] | None = None,
+    ) -> LiveEstimate:
+        """What to publish of a window's answer; its stamp, time and notes are left to be filled in.
+
+        refined: what to add to the lasting variables (P,), and what more there is to their deviations.
+        """
         u, v, a = fit.newest_state(answer.z)
         variables, count = self.lasting.variables, len(self.lasting.variables)
-        statistical, effects = answer.covariance[:count, :count], self._effects(fit, answer, bent_std)
+        shift, more = refined if refined is not None else (np.zeros(count), ())
+        statistical, effects = answer.covariance[:count, :count], [*self._effects(fit, answer, bent_std), *more]
         covariance = sum((e.covariance for e in effects), statistical)
-        posterior = ParameterPosterior(variables, answer.z[:count], covariance)
+        posterior = ParameterPosterior(variables, answer.z[:count] + shift, covariance)
         information, verdict = answer.information[:count, :count], self.verdict.of(fit, answer)
         points, off = _distances(newest.frame, newest.residual)
         return LiveEstimate(
             stamp_s=0.0,
             status="tracking",
             parameters=describe(variables, posterior.theta, information, statistical, answer.touched, effects, verdict),
-            values=fit.motion.parameters(answer.z),
+            values=fit.motion.parameters(np.concatenate([posterior.theta, answer.z[count:]])),
             u_m=u,
             v_m_s=v,
             a=a,

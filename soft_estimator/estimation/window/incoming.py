@@ -53,17 +53,22 @@ class FrameOrder:
         return Verdict(thinned=passed < _SAME_INTERVAL * self.config.least_interval_s)
 
 
-def usable_points(
-    points_m: np.ndarray, std_m: np.ndarray | float, near: tuple[np.ndarray, np.ndarray] | None, most: int
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Finite points (n, 3) [m] within the box `near`, at most so many of them, evenly taken; their stds [m]; and how
-    many were set aside."""
+def finite_points(points_m: np.ndarray, std_m: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    """Points (n, 3) [m] and their stds (n,) [m], without those that are not numbers or have none."""
     points = np.asarray(points_m, dtype=np.float64).reshape(-1, 3)
     std = np.broadcast_to(np.asarray(std_m, dtype=np.float64), len(points))
     good = np.isfinite(points).all(axis=1) & np.isfinite(std) & (std > 0)
+    return points[good], std[good]
+
+
+def usable_points(
+    points: np.ndarray, std: np.ndarray, near: tuple[np.ndarray, np.ndarray] | None, most: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Points (n, 3) [m] within the box `near`, at most so many of them, evenly taken; their stds (n,) [m]; and how many
+    lie outside it."""
+    good = np.ones(len(points), dtype=bool)
     if near is not None:
-        with np.errstate(invalid="ignore"):
-            good &= ((points >= near[0]) & (points <= near[1])).all(axis=1)
+        good = ((points >= near[0]) & (points <= near[1])).all(axis=1)
     chosen = np.flatnonzero(good)
     if len(chosen) > most:
         chosen = chosen[np.linspace(0, len(chosen) - 1, most).round().astype(np.int64)]

@@ -56,7 +56,8 @@ class LiveEstimate:
 @dataclass
 class Counters:
     """Frames and points since the start: frames_in = used + late + thinned + empty + skipped + refused for another
-    reason. Late ones came out of order; skipped ones there was no time for."""
+    reason. Late ones came out of order; skipped ones there was no time for. From cut ones what touched the body was cut
+    off."""
 
     frames_in: int = 0
     frames_used: int = 0
@@ -67,6 +68,7 @@ class Counters:
     frames_skipped: int = 0
     points_set_aside: int = 0
     resets: int = 0
+    frames_cut: int = 0
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

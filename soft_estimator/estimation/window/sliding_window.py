@@ -13,6 +13,7 @@ from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fixed_numbers import fixed_directions, window_sources
 from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
@@ -23,16 +24,19 @@ from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.bent_start import BentStarts
 from soft_estimator.estimation.window.episode import Episodes, Locate
-from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, frame_of, usable_points
+from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, finite_points, frame_of, usable_points
 from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.misfit import MisfitWatch
+from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
+
+Refine = Callable[[WindowFit, Lasting], tuple[np.ndarray, Sequence[Effect]]]
 
 
 class SlidingWindow:
@@ -170,7 +174,13 @@ class SlidingWindow:
         notes = self._admitted(stamp_s)
         if notes is None:
             return None
-        points, std = self._usable(points_m, std_m)
+        points, std = finite_points(points_m, std_m)
+        own = self._own(points, stamp_s, std)
+        self.counters.points_set_aside += np.size(points_m) // 3 - int(own.sum())
+        if not own.all():
+            points, std, notes = points[own], std[own], (*notes, TOUCHED)
+            self.counters.frames_cut += 1
+        points, std = self._usable(points, std)
         if len(points) < LEAST_POINTS:
             self.counters.frames_empty += 1
             return self._refused(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
@@ -188,10 +198,11 @@ class SlidingWindow:
             return self._refused(frame.time_s, f"the frame {wrong}")
         return self._take_in(frame, start, notes)
 
-    def settle(self, iterations: int) -> LiveEstimate | None:
+    def settle(self, iterations: int, refine: Refine | None = None) -> LiveEstimate | None:
         """Go on refining the frames at hand, however long it takes: what is known then; None where nothing is tracked.
 
-        For recordings, where frames are taken in quickly and the whole of a motion is fitted at its end.
+        For recordings, where frames are taken in quickly and the whole of a motion is fitted at its end. refine: from a
+        fit to what grid and step do to its lasting variables, as `Episodes.estimate` takes it.
         """
         fit, last = self._fit, self.last
         if fit is None or last is None or self.status != "tracking":
@@ -200,7 +211,8 @@ class SlidingWindow:
         fit.refine(iterations, lambda seconds: True)
         answer = fit.answer()
         newest = fit.settled(-1, answer.z)
-        return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes)
+        refined = refine(fit, self.lasting) if refine is not None and not fit.slid else None
+        return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, refined)
 
     def _admitted(self, stamp_s: float) -> tuple[str, ...] | None:
         """Count a frame: what to note of its time; None where it is not to be used."""
@@ -254,8 +266,8 @@ class SlidingWindow:
             self.refusals.add(stamp_s, "it followed the last one sooner than window.least_interval_s")
         return None if verdict.late or verdict.thinned else verdict.notes
 
-    def _usable(self, points_m: np.ndarray, std_m: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Finite points near where the body is expected, no more than wanted."""
+    def _usable(self, points_m: np.ndarray, std_m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Points near where the body is expected, no more than wanted."""
         near = None
         if self._fit is not None:
             u = self.backend.to_host(self._fit.at.trajectory.after.state.u).astype(np.float64)
@@ -264,6 +276,17 @@ class SlidingWindow:
         points, std, aside = usable_points(points_m, std_m, near, self.config.points_per_frame)
         self.counters.points_set_aside += aside
         return points, std
+
+    def _own(self, points: np.ndarray, stamp_s: float, std: np.ndarray) -> np.ndarray:
+        """Which points are the body's own, (n,) bool: where its motion is known, what touches it is not."""
+        fit, used_s = self._fit, self._order.used_s
+        if fit is None or used_s is None:
+            return np.ones(len(points), dtype=bool)
+        state = fit.at.trajectory.after.state
+        u, v = (self.backend.to_host(x).astype(np.float64) for x in (state.u, state.v))
+        gone = (stamp_s - used_s) * v.mean(axis=0)
+        surface = self.model.body.surface_positions_m(u)
+        return ~foreign_points(points, std, surface, self.episodes.width_m, (np.zeros(3), gone))
 
     def _bent_start(self, fit: WindowFit, stamp_s: float) -> str:
         """Why an episode should not begin with its first frame, "" where it may; then the episode is over."""
@@ -299,8 +322,9 @@ class SlidingWindow:
         stamp_s: float,
         start: float,
         notes: tuple[str, ...],
+        refined: tuple[np.ndarray, Sequence[Effect]] | None = None,
     ) -> LiveEstimate:
-        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std)
+        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, refined)
         if not estimate.settled:
             notes = (*notes, "the fit has not settled yet: the intervals hold the way that is left")
         if not estimate.verdict.fits:

@@ -225,6 +225,15 @@ class WindowFit:
             self._holds(step.by),
         )
 
+    def moved_minimum(self, residuals: list[np.ndarray], before: np.ndarray) -> np.ndarray:
+        """How far the minimum would move, (P,), were the frames' residuals these, and the knowledge before them off by
+        `before` (P,)."""
+        rows, known = self._evaluation(self.at), self.knowledge.information
+        off = [(other - e.residual) / unit for other, e, unit in zip(residuals, self.frames, self._units(self.at))]
+        weighted = (rows.known_jacobian * rows.weight[:, None]).T
+        pull = known @ before - weighted @ np.concatenate(off)
+        return inverse_of(known + weighted @ rows.known_jacobian) @ pull
+
     def _by_fixed(self, rows: Evaluation) -> np.ndarray:
         """Change of the minimum with what is held fixed, (P, K): that of the knowledge before, and that of the rows."""
         jacobian, known = rows.known_jacobian, self.knowledge

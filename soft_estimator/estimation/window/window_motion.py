@@ -118,6 +118,10 @@ class WindowMotion:
             self.seconds_per_step = (self.clock() - start_s) / trajectory.steps
         return WindowRun(z, trajectory, predicted, z, trajectory.fallback_parts)
 
+    def look(self, z: np.ndarray, frames: Sequence[Frame]) -> list[PredictedFrame]:
+        """The frames as the motion at z shows them, without its changes."""
+        return self._through(z, frames, None, with_changes=False)[1]
+
     def run_keeping_changes(self, z: np.ndarray, at: WindowRun) -> WindowRun:
         """Simulate the motion only, several times faster; the changes are those of `at`."""
         trajectory, moved = self._through(z, [e.frame for e in at.frames], at.fallback_parts, with_changes=False)
