@@ -1,5 +1,5 @@
-"""Recordings as a user would make them: an object that lies still, then is dropped a few times, before one camera
-without a tf.
+"""Recordings as a user would make them: a hand places an object on a table, it lies still, then it is held up and
+dropped a few times, before one camera without a tf.
 
 The truth is simulated on a finer grid and with other steps than the estimate's.
 """
@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends import choose_backend
+from soft_estimator.camera.pinhole import Mesh
 from soft_estimator.camera.rendering import SceneView
 from soft_estimator.config import SceneConfig
+from soft_estimator.geometry.body_file import write_body
+from soft_estimator.geometry.grid import SignedDistanceGrid
+from soft_estimator.geometry.sdf_file import read_sdf
+from soft_estimator.geometry.shapes import Capsule, Sphere, Union, sample
+from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.physics.statics import solve_static
 from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.bag_writing import BagWriter
@@ -24,14 +31,20 @@ from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import load
 
 FIRST_STAMP_S = 1.0
+UP = np.array([0.0, 0.0, 1.0])
+_PLACED_FROM_M, _PLACING_FRAMES, _LEAVING_FRAMES, _HOLDING_FRAMES = 0.08, 8, 10, 5
+_LEAVING_M_S = 1.0  # how fast a hand goes that has let go
 
 
 @dataclass(frozen=True)
 class Case:
-    """One object: its shape resting on z = 0 [m], E [Pa], ν, ρ [kg/m³], and the spacing of the truth's grid [m]."""
+    """One object: its shape resting on z = 0 [m], E [Pa], ν, ρ [kg/m³], and the spacing of the truth's grid [m].
+
+    A shape named by a word is made from the file of that name in the data folder.
+    """
 
     name: str
-    shape: dict[str, Any]
+    shape: dict[str, Any] | str
     youngs_modulus_pa: float
     poissons_ratio: float = 0.3
     density_kg_m3: float = 300.0
@@ -40,28 +53,64 @@ class Case:
     drops: tuple[tuple[float, tuple[float, float, float]], ...] = ((0.08, (0.1, 0.0, 0.3)), (0.06, (0.0, 0.15, -0.4)))
 
 
+def _sphere(radius_m: float, *center_m: float) -> dict[str, Any]:
+    return {"sphere": {"radius_m": radius_m, "center_m": list(center_m)}}
+
+
+def _capsule(radius_m: float, start_m: tuple[float, ...], end_m: tuple[float, ...]) -> dict[str, Any]:
+    return {"capsule": {"radius_m": radius_m, "start_m": list(start_m), "end_m": list(end_m)}}
+
+
+_DUCK = {
+    "union": {
+        "of": [
+            _capsule(0.03, (-0.04, -0.015, 0.03), (0.04, -0.015, 0.03)),
+            _capsule(0.03, (-0.04, 0.015, 0.03), (0.04, 0.015, 0.03)),
+            _sphere(0.028, 0.045, 0.005, 0.08),
+            _capsule(0.012, (0.065, 0.008, 0.078), (0.085, 0.014, 0.076)),
+            _capsule(0.014, (-0.06, 0.0, 0.045), (-0.08, -0.008, 0.07)),
+        ]
+    }
+}
+_LUMPS = {
+    "union": {
+        "of": [
+            _sphere(0.036, -0.034, -0.012, 0.036),
+            _sphere(0.034, 0.022, -0.028, 0.034),
+            _sphere(0.032, 0.012, 0.034, 0.032),
+            _sphere(0.027, -0.004, 0.002, 0.066),
+            _sphere(0.02, 0.05, 0.008, 0.03),
+        ]
+    }
+}
+_TORUS = {"torus": {"major_radius_m": 0.05, "minor_radius_m": 0.024, "center_m": [0, 0, 0.024], "axis": "z"}}
+
 CASES = {
     case.name: case
     for case in (
-        Case("brick", {"box": {"size_m": [0.063, 0.112, 0.077], "center_m": [0, 0, 0.0385]}}, 12e3),
         Case("box", {"box": {"size_m": [0.077, 0.077, 0.077], "center_m": [0, 0, 0.0385]}}, 40e3, 0.4, 700.0),
-        Case("ball", {"sphere": {"radius_m": 0.045, "center_m": [0, 0, 0.045]}}, 20e3, 0.35, 500.0),
-        Case(
-            "capsule",
-            {"capsule": {"radius_m": 0.035, "start_m": [-0.04, 0, 0.035], "end_m": [0.04, 0, 0.035]}},
-            80e3, 0.45, 1000.0,
-        ),
-        Case("soft_brick", {"box": {"size_m": [0.105, 0.07, 0.049], "center_m": [0, 0, 0.0245]}}, 3e3, 0.2, 100.0),
+        Case("brick", {"box": {"size_m": [0.063, 0.112, 0.077], "center_m": [0, 0, 0.0385]}}, 12e3),
+        Case("capsule", _capsule(0.035, (-0.04, 0, 0.035), (0.04, 0, 0.035)), 80e3, 0.45, 1000.0),
+        Case("ball", _sphere(0.045, 0, 0, 0.045), 20e3, 0.35, 500.0),
+        Case("duck", _DUCK, 8e3, 0.3, 200.0),
+        Case("torus", _TORUS, 25e3, 0.25, 400.0),
+        Case("bunny", "bunny_small.sdf", 30e3, 0.35, 600.0),
+        Case("lumps", _LUMPS, 3e3, 0.2, 60.0),
     )
-}  # fmt: skip
+}
 
 
-def scene_of(case: Case, height_m: float, turn_rad: tuple[float, float, float], image: tuple[int, int]) -> Scene:
-    """The object above the table, ready to be dropped."""
+def scene_of(
+    case: Case, height_m: float, turn_rad: tuple[float, float, float], image: tuple[int, int], folder: Path = Path()
+) -> Scene:
+    """The object above the table, ready to be dropped; folder: where the file of its shape lies."""
     camera = {"eye_m": [0.42, 0.16, 0.34], "target_m": [0, 0, 0.06], "up": [0, 0, 1], "horizontal_fov_rad": 0.8}
+    body: dict[str, Any] = {"shape": case.shape, "spacing_m": case.spacing_m}
+    if isinstance(case.shape, str):
+        body = {"shape": {"scan": {"file": f"{Path(case.shape).stem}.npz"}}}
     data = {
         "name": case.name,
-        "body": {"shape": case.shape, "spacing_m": case.spacing_m},
+        "body": body,
         "material": {
             "youngs_modulus_pa": case.youngs_modulus_pa,
             "poissons_ratio": case.poissons_ratio,
@@ -74,37 +123,123 @@ def scene_of(case: Case, height_m: float, turn_rad: tuple[float, float, float], 
         "time": {"step_s": 0.0015, "duration_s": 2.0},
         "observe": {"cameras": [{**camera, "width_px": image[0], "height_px": image[1]}]},
     }
-    return build_scene(load(SceneConfig, data, "scene"), Path())
+    return build_scene(load(SceneConfig, data, "scene"), folder)
 
 
-def film(
-    case: Case, image: tuple[int, int] = (240, 180), rate_hz: float = 30.0, still: int = 12, seconds: float = 0.7
-) -> Iterator[tuple[float, np.ndarray, Scene]]:
-    """Stamps [s], organised points in the camera's frame (h, w, 3) [m], and the scene they are of."""
-    backend = choose_backend("cpu")
-    scene = scene_of(case, 0.0, (0.0, 0.0, 0.0), image)
-    # A few per cent of the weight out of balance are hundredths of a millimetre of sag.
-    rest, _ = solve_static(Simulation(scene.model, scene.parameters, backend), tolerance=0.03)
-    view, stamp = SceneView(scene), FIRST_STAMP_S
-    table = view.table
-    for _ in range(still):
-        yield stamp, view.look(stamp, np.asarray(rest.u)).points_m[0], scene
-        stamp += 1.0 / rate_hz
-    for number, (height, turn) in enumerate(case.drops, 1):
-        stamp += 1.5  # picked up again, out of view
-        scene = scene_of(case, height, turn, image)
+def write_standing(sdf: Path, body: Path, size_m: float = 0.14) -> None:
+    """An .sdf file whose y is up as a body file: z up, standing on z = 0 over the origin."""
+    read = read_sdf(sdf, size_m=size_m)
+    phi = np.moveaxis(read.phi_m, (0, 1, 2), (0, 2, 1))[:, ::-1, :]  # (x, y, z) goes to (x, -z, y)
+    last_z = read.origin_m[2] + read.spacing_m * (read.shape[2] - 1)
+    grid = SignedDistanceGrid(phi, (read.origin_m[0], -last_z, read.origin_m[1]), read.spacing_m)
+    vertices = extract_surface(grid).positions_m(grid.node_positions_m())
+    low, high = vertices.min(axis=0), vertices.max(axis=0)
+    shift = -np.array([0.5 * (low[0] + high[0]), 0.5 * (low[1] + high[1]), low[2]])
+    write_body(body, SignedDistanceGrid(grid.phi_m, grid.origin_m + shift, grid.spacing_m))
+
+
+@cache
+def hand() -> Mesh:
+    """A hand that holds what lies below the origin: palm, three fingers and a forearm that goes off, up and back."""
+    fingers = [
+        Capsule((x, y, 0.01), (1.5 * x, 1.5 * y, -0.025), 0.009) for x, y in ((0.03, 0.0), (-0.02, 0.03), (0, -0.03))
+    ]
+    palm, arm = Sphere(0.035, (0.0, 0.0, 0.03)), Capsule((0.0, 0.0, 0.045), (-0.35, 0.1, 0.32), 0.028)
+    grid = sample(Union([*fingers, palm, arm]), 0.006)
+    surface = extract_surface(grid)
+    return surface.positions_m(grid.node_positions_m()), surface.faces
+
+
+class Film:
+    """What the camera sees, frame by frame: stamps [s], organised points in its frame (h, w, 3) [m], the scene."""
+
+    def __init__(
+        self,
+        case: Case,
+        folder: Path,
+        image: tuple[int, int] = (240, 180),
+        rate_hz: float = 30.0,
+        with_hand: bool = True,
+    ) -> None:
+        self.case, self.folder, self.image, self.rate_hz, self.with_hand = case, folder, image, rate_hz, with_hand
+        self.backend, self.stamp_s = choose_backend("cpu"), FIRST_STAMP_S
+        self.rng = np.random.default_rng(0)
+        self.table: Mesh | None = None
+
+    def frames(self, still: int = 12, seconds: float = 0.7) -> Iterator[tuple[float, np.ndarray, Scene]]:
+        """All of it; still: frames in which it lies alone; seconds: after each release."""
+        yield from self._placed(still)
+        for height, turn in self.case.drops:
+            self.stamp_s += 1.5  # picked up again, out of view
+            yield from self._dropped(height, turn, seconds)
+
+    def _view(self, scene: Scene) -> SceneView:
         view = SceneView(scene)
-        view.table, view.rng = table, np.random.default_rng(number)
-        times = np.arange(0.0, seconds, 1.0 / rate_hz)
-        for at, u in zip(times, displacements(Simulation(scene.model, scene.parameters, backend), times)):
-            yield stamp + at, view.look(at, u).points_m[0], scene
-        stamp += times[-1]
+        self.table = view.table if self.table is None else self.table
+        view.table, view.rng = self.table, self.rng
+        return view
+
+    def _frame(self, view: SceneView, u: np.ndarray, hand_above_m: float | None) -> tuple[float, np.ndarray, Scene]:
+        view.others = []
+        if hand_above_m is not None:
+            top = view.scene.body.surface_positions_m(u)
+            top = top[int(np.argmax(top[:, 2]))]
+            vertices, faces = hand()
+            view.others = [(vertices + np.array([0.6 * top[0], 0.6 * top[1], top[2] + hand_above_m]), faces)]
+        out = (self.stamp_s, view.look(self.stamp_s, u).points_m[0], view.scene)
+        self.stamp_s += 1.0 / self.rate_hz
+        return out
+
+    def _placed(self, still: int) -> Iterator[tuple[float, np.ndarray, Scene]]:
+        """Lowered onto the table, let go, left alone."""
+        scene = scene_of(self.case, 0.0, (0.0, 0.0, 0.0), self.image, self.folder)
+        # A few per cent of the weight out of balance are hundredths of a millimetre of sag.
+        rest, _ = solve_static(Simulation(scene.model, scene.parameters, self.backend), tolerance=0.03)
+        view, u = self._view(scene), np.asarray(rest.u)
+        for k in range(_PLACING_FRAMES if self.with_hand else 0):
+            yield self._frame(view, u + _PLACED_FROM_M * (1 - k / _PLACING_FRAMES) * UP, 0.0)
+        for k in range(_LEAVING_FRAMES if self.with_hand else 0):
+            yield self._frame(view, u, _LEAVING_M_S * k / self.rate_hz)
+        for _ in range(still):
+            yield self._frame(view, u, None)
+
+    def _dropped(
+        self, height_m: float, turn_rad: tuple[float, float, float], seconds: float
+    ) -> Iterator[tuple[float, np.ndarray, Scene]]:
+        """Held, let go, and left to bounce; the hand goes up while it falls."""
+        scene = scene_of(self.case, height_m, turn_rad, self.image, self.folder)
+        view, simulation = self._view(scene), Simulation(scene.model, scene.parameters, self.backend)
+        first = np.asarray(simulation.initial_state().u)
+        for _ in range(_HOLDING_FRAMES if self.with_hand else 0):
+            yield self._frame(view, first, 0.0)
+        times = np.arange(0.0, seconds, 1.0 / self.rate_hz)
+        top = float(scene.body.surface_positions_m(first)[:, 2].max())
+        for at, u in zip(times, displacements(simulation, times)):
+            above = top + _LEAVING_M_S * at - float(scene.body.surface_positions_m(u)[:, 2].max())
+            yield self._frame(view, u, above if self.with_hand and at < 0.4 else None)
 
 
-def write_recording(case: Case, out: Path, depth: bool = False, storage: str = "mcap", **options: Any) -> Scene:
-    """Write a film as a bag without transforms: a cloud topic, or depth images with their CameraInfo."""
+def write_recording(
+    case: Case,
+    out: Path,
+    depth: bool = False,
+    storage: str = "mcap",
+    data: Path = Path(),
+    image: tuple[int, int] = (240, 180),
+    with_hand: bool = True,
+    **options: Any,
+) -> Scene:
+    """Write a film as a bag without transforms: a cloud topic, or depth images with their CameraInfo.
+
+    Args:
+        data: folder of the .sdf files that shapes are made from.
+        options: what `Film.frames` takes.
+    """
+    film = Film(case, out.parent, image, with_hand=with_hand)
+    if isinstance(case.shape, str):
+        write_standing(data / case.shape, out.parent / f"{Path(case.shape).stem}.npz")
     with BagWriter(out, storage) as bag:
-        for stamp, points, scene in film(case, **options):
+        for stamp, points, scene in film.frames(**options):
             stamp_ns = round(1e9 * stamp)
             if depth:
                 bag.depth_image("/camera/depth/image", stamp_ns, "camera_optical_frame", points[..., 2])

@@ -60,6 +60,7 @@ class SceneView:
         self.isotropic_m = 0.0 if observe is None else observe.noise.isotropic_m(scene.body.grid.spacing_m)
         self.rng = np.random.default_rng(0 if observe is None else observe.seed)
         rest = scene.body.surface_positions_m()
+        self.others: list[Mesh] = []  # what else is in view, a hand for one
         self.table: Mesh | None = None
         self.beside = [obstacle.mesh(0.0) for obstacle in scene.obstacles]
         if scene.config.contact is not None:
@@ -88,7 +89,8 @@ class SceneView:
     def exact_depth(self, camera: PinholeCamera, surface_m: np.ndarray, u_m: np.ndarray) -> np.ndarray:
         """Depth image (h, w) [m] without noise, 0 where nothing is."""
         body = self.scene.body
-        meshes = [(surface_m, body.surface.faces), *([] if self.table is None else [self.table]), *self.beside]
+        table = [] if self.table is None else [self.table]
+        meshes = [(surface_m, body.surface.faces), *table, *self.beside, *self.others]
         depth, owner = depth_and_mesh_images(camera, meshes)
         on_body = (owner == 0) & (depth > 0)
         if on_body.any():

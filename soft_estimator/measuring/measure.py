@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
+from soft_estimator.geometry.extent import widest_m
 from soft_estimator.measuring.fit import Fit, fit_drops, scene_plain
 from soft_estimator.measuring.measurement import Measurement, shown_label
 from soft_estimator.measuring.phases import Drop, find_drops, still_part
@@ -29,6 +31,9 @@ from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import load
 
 NOISE_FRAMES, SCAN_FRAMES = 8, 8
+_FUSION_CELLS = 3000  # what was seen is fused as finely as a grid of so many cells would need
+
+_log = logging.getLogger(__name__)
 
 
 class NotMeasured(ValueError):
@@ -69,10 +74,16 @@ def measure(
         backend = choose_backend(backend)
     with open_recording(path, options.topic, options.fixed_frame, options.choice) as recording:
         finder, said = _with_noise(recording, options.finder)
+        _log.info("%s", said)
         survey = look_through(recording, finder, progress)
-        still = still_part(survey.sightings)
-        drops = _drops(survey, still)
+        _log.info("the object is seen in %d of %d frames", len(survey.sightings), survey.frames)
+        still = _still(survey)
         body, cloud = _rest_shape(recording, survey, still, finder, options, progress)
+        rest_low_m = float(np.median([survey.sightings[k].low_m for k in still]))
+        # Once more, now that its size is known: a hand that holds it is no part of it.
+        known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
+        survey = look_through(recording, known, progress, "following the object")
+        drops = _drops(survey, rest_low_m)
         notes = [*recording.notes, said, *body.notes]
     up = None if options.up is None else np.asarray(options.up) / np.linalg.norm(options.up)
     plain = scene_plain(options.name, body, mass_kg, cloud, finder.noise, survey.rate_hz, up)
@@ -88,21 +99,32 @@ def _with_noise(recording: Recording, finder: FinderSettings) -> tuple[FinderSet
     return replace(finder, noise=noise), said
 
 
-def _drops(survey: Survey, still: list[int]) -> list[Drop]:
+def _still(survey: Survey) -> list[int]:
+    """Numbers of the sightings in which the object lies still."""
+    seen, still = survey.sightings, still_part(survey.sightings)
     if not still:
         raise NotMeasured(
             f"the object never lies still on the table for 5 frames in a row in {survey.frames} frames; leave it alone "
             f"for a second at the start{_reasons(survey)}"
         )
-    rest_low = float(np.median([survey.sightings[k].low_m for k in still]))
-    drops = find_drops(survey.sightings, rest_low)
+    _log.info("it lies still in %d frames, %.2f to %.2f s", len(still), seen[still[0]].time_s, seen[still[-1]].time_s)
+    return still
+
+
+def _drops(survey: Survey, rest_low_m: float) -> list[Drop]:
+    """Where the object is dropped; rest_low_m: height of its lower edge at rest [m]."""
+    seen = survey.sightings
+    drops = find_drops(seen, rest_low_m)
     if not drops:
-        highest = max(seen.low_m for seen in survey.sightings) - rest_low
+        highest = max(one.low_m for one in seen) - rest_low_m
         raise NotMeasured(
             f"no drop was found: the object rises at most {1e3 * highest:.0f} mm above the table, or does not fall "
             f"freely; drop it from 5 to 20 cm, hands away once it falls, with two frames or more in the air"
             f"{_reasons(survey)}"
         )
+    for drop in drops:
+        times = (seen[drop.first].time_s, seen[drop.touch].time_s, seen[drop.last].time_s)
+        _log.info("a drop from %.2f s, touching at %.2f s, up to %.2f s; %.2f m/s", *times, drop.speed_m_s)
     return drops
 
 
@@ -129,8 +151,9 @@ def _rest_shape(
     if progress is not None:
         progress("finding its rest shape", 0, 1)
     settings = ScanSettings(target_cells=options.cells)
+    fine = replace(settings, target_cells=max(options.cells, _FUSION_CELLS))
     try:
-        body = choose_body(gather(clouds, settings, finder, [frame.mask for frame in frames]), settings)
+        body = choose_body(gather(clouds, fine, finder, [frame.mask for frame in frames]), settings)
     except ValueError as error:
         raise NotMeasured(f"no rest shape: {error}") from error
     return body, clouds[0]

@@ -57,13 +57,18 @@ class Survey:
     notes: list[str] = field(default_factory=list)
 
 
-def look_through(recording: Recording, finder: FinderSettings, progress: Progress | None = None) -> Survey:
+def look_through(
+    recording: Recording,
+    finder: FinderSettings,
+    progress: Progress | None = None,
+    stage: str = "looking for the object",
+) -> Survey:
     """Find the object in every frame; a ValueError where it is in none, with the reasons."""
     search, episodes, refusals = ObjectFinder(finder), EpisodeWatch(), Refusals()
     found_in, planes, stamps = [], [], []
     for index, frame in enumerate(recording):
         if progress is not None:
-            progress("looking for the object", index + 1, len(recording))
+            progress(stage, index + 1, len(recording))
         stamps.append(frame.time_s)
         if frame.cloud is None:
             refusals.add(frame.time_s, frame.problem)

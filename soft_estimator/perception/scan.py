@@ -15,6 +15,7 @@ from soft_estimator.perception.fusion import Field, View, fuse
 from soft_estimator.perception.objects import ObjectPoints, Why
 from soft_estimator.perception.poisson import poisson_distance_m
 from soft_estimator.perception.rest_shape import grid_with_cells
+from soft_estimator.perception.round_back import round_back_m
 from soft_estimator.perception.scan_frames import Frame, ScanData, gather
 from soft_estimator.perception.settings import FinderSettings, ScanSettings
 from soft_estimator.perception.symmetry import find_symmetry
@@ -34,7 +35,7 @@ class ScannedBody:
         voxel_m: voxel of the fusion [m].
         frames: frames that were fused.
         notes: what a reader should know.
-        prior: what closed the unseen side: revolution, half_turn, mirror, extrusion, poisson or none.
+        prior: what closed the unseen side: revolution, half_turn, mirror, round, extrusion, poisson or none.
         volume_std_m3: standard deviation of the volume [m³]; None where it was not judged (see `choose_body`).
         misfit_m: how far the body, drawn as the cameras saw it, lies off what they saw [m]; None where not judged.
     """
@@ -86,7 +87,7 @@ def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
         copies = _symmetric_views(views, frame, symmetry.motions)
         mapped = np.concatenate([data.local_m @ q.T + b for q, b in symmetry.motions])
         low, high = np.minimum(low, mapped.min(axis=0) - grow), np.maximum(high, mapped.max(axis=0) + grow)
-    elif settings.prior == "none":
+    elif settings.prior in ("none", "round"):
         low, high = low - reach, high + reach
     real = fuse(views, frame, low, high, data.voxel_m, *budget)
     fused = fuse([*views, *copies], frame, low, high, data.voxel_m, *budget) if copies else real
@@ -97,6 +98,8 @@ def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
         unknown = np.where(_columns(real, data.frames, frame)[:, :, None], -truncation, truncation)
     elif settings.prior == "poisson":
         unknown = np.clip(poisson_distance_m(real, views, frame, data.stands), -truncation, truncation)
+    elif settings.prior == "round":
+        unknown = round_back_m(real, views, frame, settings.thickness)
     return _finish(seen, fused, unknown, data, settings, notes)
 
 

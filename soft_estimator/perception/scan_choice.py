@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,11 @@ from soft_estimator.perception.settings import ScanSettings
 
 # The priors in the order in which they are believed where the data contradict none: the more a prior demands, the less
 # likely it is to fit by chance.
-PRIORS = ("revolution", "half_turn", "mirror", "extrusion")
+PRIORS = ("revolution", "mirror", "round", "extrusion")
+# How far off the volume that the mirrored front gives was, of 14 bodies of two to five balls and rods seen from one
+# side. Where a part hides another it is too small, and a mirror plane's too large: the mean is taken, and this part of
+# their difference is in its deviation.
+_ROUND_STD, _BETWEEN = 0.09, 0.3
 ALL_ROUND = 0.6  # with this share of the surface seen, nothing has to be guessed
 _MISFIT_VOXELS = 0.5  # a fused surface lies this near to what was seen, rms; a wrong symmetry pulls it off by voxels
 _MISFIT_SIGMAS = 0.5  # or within this part of a point's noise, which fusion averages
@@ -32,6 +37,8 @@ _PLAIN_COST = 0.45  # a plain shape must explain what was seen as well as a fuse
 _SHARED = 0.4  # part of the misfit that all of the surface may share, outwards or inwards
 _SEEN_WITHIN_VOXELS = 2.0  # surface with a point this near was seen
 _LARGEST = 1.6  # times longer than what was seen along any side: no prior may invent more
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,22 +58,46 @@ class Judgement:
 def choose_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
     """The body that the data support; a ValueError that says why where no shape will do.
 
-    Plain shapes come first: one that explains every pixel leaves nothing to guess. Then the priors, and of those that
-    are supported the one that demands most; the spread of their volumes goes into the volume's deviation.
+    Plain shapes come first: one that explains every pixel leaves nothing to guess. Then a body of revolution, which
+    demands most, and else the mirrored front, as thick as the mean with a mirror plane that fits, too.
     """
     whole = close_body(data, replace(settings, prior="none"))
     if whole.coverage >= ALL_ROUND:
         judged = judge_body(whole, data)
         return checked_body(_stated(whole, judged, []), judged, data)
-    plain = [(body, judge_body(body, data)) for body in _primitives(data, settings)]
+    plain = [(body, _judged(body, data)) for body in _primitives(data, settings)]
     plain = [pair for pair in plain if pair[1].cost <= _PLAIN_COST]
     if plain:
         body, judged = min(plain, key=lambda pair: pair[1].cost)
         return checked_body(_stated(body, judged, []), judged, data)
-    tried = [(body, judge_body(body, data)) for body in _closed(data, settings)]
-    supported = [pair for pair in tried if pair[1].cost <= 1.0]
-    body, judged = supported[0] if supported else min(tried, key=lambda pair: pair[1].cost)
-    return checked_body(_stated(body, judged, [other for other, _ in supported if other is not body]), judged, data)
+    tried = {body.prior: (body, _judged(body, data)) for body in _closed(data, settings)}
+    supported = {prior: pair for prior, pair in tried.items() if pair[1].cost <= 1.0}
+    if "revolution" in supported or "round" not in supported:
+        body, judged = next(iter(supported.values())) if supported else min(tried.values(), key=lambda p: p[1].cost)
+        others = [other for other, _ in supported.values() if other is not body]
+        return checked_body(_stated(body, judged, others), judged, data)
+    body, judged = supported["round"]
+    std = _ROUND_STD * body.volume_m3
+    if "mirror" in supported:
+        other = supported["mirror"][0]
+        std = float(np.hypot(std, _BETWEEN * (other.volume_m3 - body.volume_m3)))
+        body = _as_thick_as(body, other, data, settings)
+        judged = _judged(body, data)
+    return checked_body(_stated(replace(body, volume_std_m3=std), judged, []), judged, data)
+
+
+def _as_thick_as(body: ScannedBody, other: ScannedBody, data: ScanData, settings: ScanSettings) -> ScannedBody:
+    """A body closed by its mirrored front, with the mean volume of itself and another."""
+    wanted = 0.5 * (body.volume_m3 + other.volume_m3)
+    return close_body(data, replace(with_prior(settings, "round"), thickness=wanted / body.volume_m3))
+
+
+def _judged(body: ScannedBody, data: ScanData) -> Judgement:
+    """`judge_body`, told to the log."""
+    found = judge_body(body, data)
+    said = (body.prior, 1e6 * body.volume_m3, 1e3 * found.misfit_m, 100 * found.outline, found.cost)
+    _log.info("as %s: %.0f cm³, %.2f mm off what was seen, %.1f %% of the outline wrong, cost %.2f", *said)
+    return found
 
 
 def _primitives(data: ScanData, settings: ScanSettings) -> list[ScannedBody]:

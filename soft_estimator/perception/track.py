@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 from scipy.spatial import cKDTree
 
+from soft_estimator.geometry.extent import widest_m
 from soft_estimator.perception.settings import FinderSettings
 
 _WHOLE = 0.85  # a frame with this share of the points seen before shows the object well enough to learn its box from
@@ -21,6 +22,9 @@ _MOST_GROWTH = 1.5  # of the reach in the first frame, ever
 _REACH_SHARE = 0.98  # share of the points within the reach: strays do not count
 _LEAVES_PX = 3  # points of a piece on the image's border, and this share of its points, that say it leaves the picture
 _LEAVES_SHARE = 0.005
+# Times the known width beyond which a piece is not, or not only, the object: one that is found anew, and one that is
+# followed, which may be flattened by a bounce.
+_TOO_WIDE, _TOO_WIDE_FOLLOWED = 1.15, 1.3
 _MOST_PIECES = 40  # with more, the scene is cluttered beyond telling self-hiding from neighbours
 
 
@@ -110,12 +114,12 @@ def choose_pieces(
     if settings.track.seed_m is None:
         label, member = _whole_ones(label, member, size, small, border)
         size = np.bincount(label[member], minlength=len(size))
-    label, size = _joined(points, label, member, size, small, settings.track.self_gap_m)
+    label, size, wide = _whole_pieces(points, label, member, size, small, settings)
     large = np.flatnonzero(size >= settings.min_points)
     if settings.track.seed_m is not None:
         return _at_seed(points, label, member, large, small, settings, now)
     if len(large) == 0:
-        return Choice(_NONE, _NONE, small, None, _no_object(size, settings))
+        return Choice(_NONE, _NONE, small, None, wide or _no_object(size, settings))
     order = large[np.argsort(-size[large], kind="stable")]
     if len(order) > 1 and size[order[1]] >= settings.track.rival_share * size[order[0]]:
         places = " and ".join(_place(points[member[label[member] == piece]]) for piece in order[:2])
@@ -139,6 +143,40 @@ def _whole_ones(
         return label, member
     inside = np.where((label >= 0) & leaves[label], -1, label)
     return inside, member[~leaves[label[member]]]
+
+
+def _whole_pieces(
+    points: np.ndarray,
+    label: np.ndarray,
+    member: np.ndarray,
+    size: np.ndarray,
+    small: np.ndarray,
+    settings: FinderSettings,
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Labels and sizes of pieces with their neighbours joined to them, 0 for those wider than the object; and why there
+    is none, where all of them are.
+
+    A hand beside the object joins it by mistake: where that makes a piece too wide, pieces stay as they are.
+    """
+    joined, counts = _joined(points, label, member, size, small, settings.track.self_gap_m)
+    known = settings.track.size_m
+    if known is None:
+        return joined, counts, ""
+    widest = 0.0
+    for labels, sizes in ((joined, counts), (label, size.copy())):
+        for piece in np.flatnonzero(sizes >= settings.min_points):
+            width = widest_m(points[member[labels[member] == piece]], 1.0 - _REACH_SHARE)
+            if width > _TOO_WIDE * known:
+                sizes[piece], widest = 0, max(widest, width)
+        if (sizes >= settings.min_points).any():
+            return labels, sizes, ""
+    if not widest:
+        return joined, counts, ""
+    return (
+        joined,
+        counts,
+        f"what is above the table is {widest:.2f} m across, the object {known:.2f} m: it is not alone",
+    )
 
 
 def _reach_of(points: np.ndarray) -> float:
@@ -213,9 +251,12 @@ def _follow(
     # a piece that only reaches in with a corner is somebody else's
     mine = ~small & (share >= settings.track.own_share)
     longest = _TOO_LARGE * float(np.linalg.norm(track.high_m - track.low_m)) + settings.track.reach_m
+    known = settings.track.size_m
     for piece in np.flatnonzero(mine):
         own = points[member[label[member] == piece]]
-        mine[piece] = np.linalg.norm(np.ptp(own, axis=0)) <= longest
+        mine[piece] = np.linalg.norm(np.ptp(own, axis=0)) <= longest and (
+            known is None or widest_m(own, 1.0 - _REACH_SHARE) <= _TOO_WIDE_FOLLOWED * known
+        )
     chosen, beyond = member[mine[label[member]]], _NONE
     if not mine.any():
         merged = member[(~small & (share * size >= _TOUCHING * track.points))[label[member]]]

@@ -1,0 +1,106 @@
+"""`soft-estimator measure` on simulated recordings of eight objects: how near it comes to what they are.
+
+    python benchmark/bench_measure.py [--workers 8] [--only ball duck] [--hand with|without|both] [--data DATA]
+
+One process a recording, one JSON line each on stdout as they come, a table at the end on stderr. What counts: the
+volume within 15 % from one side, and Young's modulus within 10 % and inside its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from measure_recordings import CASES, Case, write_recording
+from perception_scenes import DATA
+
+from soft_estimator.measuring.measure import MeasureOptions, measure
+from soft_estimator.measuring.measurement import Measurement
+from soft_estimator.scene.scene import Scene
+
+
+def trial(item: tuple[str, bool, Path, int]) -> dict[str, Any]:
+    """Record one object and measure it; what is kept is told, not raised: one failure is one line."""
+    name, with_hand, data, cells = item
+    case, clock = CASES[name], process_time()
+    out: dict[str, Any] = {"object": name, "hand": with_hand, "youngs_modulus_true_pa": case.youngs_modulus_pa}
+    with tempfile.TemporaryDirectory() as folder:
+        bag = Path(folder) / "bag"
+        try:
+            truth = write_recording(case, bag, data=data, with_hand=with_hand)
+            out |= {"cells_true": len(truth.body.cells.cell), "recorded_s": process_time() - clock}
+            found = measure(bag, truth.mass_kg, MeasureOptions(cells=cells), "cpu")
+        except Exception as error:  # counted, and the others go on
+            return {**out, "error": f"{type(error).__name__}: {error}", "seconds": process_time() - clock}
+    return {**out, **compared(case, truth, found), "seconds": process_time() - clock}
+
+
+def compared(case: Case, truth: Scene, found: Measurement) -> dict[str, Any]:
+    """What was found, beside the truth."""
+    summary, e = found.summary(), found.stiffness
+    volume = truth.body.volume_m3
+    return {
+        "volume_off": found.body.volume_m3 / volume - 1,
+        "volume_std": (found.body.volume_std_m3 or 0.0) / volume,
+        "shape": summary["shape"],
+        "youngs_modulus_off": e.value / case.youngs_modulus_pa - 1,
+        "youngs_modulus_std": e.std / e.value,
+        "inside": e.low <= case.youngs_modulus_pa <= e.high,
+        "poissons_ratio_true": case.poissons_ratio,
+        "parameters": summary["parameters"],
+        "drops": summary["drops"],
+        "frames": summary["frames"],
+        "notes": summary["notes"],
+        "sentence": found.sentence,
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    """One line of the table."""
+    head = f"{row['object']:8s} {'hand' if row['hand'] else '':5s}"
+    if "error" in row:
+        return f"{head} {row['error']}"
+    nu = next(p for p in row["parameters"] if p["name"] == "poissons_ratio")
+    good = abs(row["volume_off"]) < 0.15 and abs(row["youngs_modulus_off"]) < 0.1 and row["inside"]
+    return (
+        f"{head} V {100 * row['volume_off']:+5.1f} ± {100 * row['volume_std']:4.1f} %  "
+        f"E {100 * row['youngs_modulus_off']:+6.1f} ± {100 * row['youngs_modulus_std']:4.1f} % "
+        f"{'inside ' if row['inside'] else 'outside'}  ν {nu['value']:.2f} ± {nu['std']:.2f} of "
+        f"{row['poissons_ratio_true']:.2f}  {row['shape']['kind']:10s} {len(row['drops'])} drops "
+        f"{row['seconds']:4.0f} s  {'' if good else '<- misses'}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", nargs="+", choices=sorted(CASES), default=list(CASES))
+    parser.add_argument("--hand", choices=("with", "without", "both"), default="with")
+    parser.add_argument("--cells", type=int, default=400, help="of the estimate's grid")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
+    args = parser.parse_args()
+    os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    hands = {"with": [True], "without": [False], "both": [True, False]}[args.hand]
+    names = [n for n in args.only if not isinstance(CASES[n].shape, str) or (args.data / str(CASES[n].shape)).is_file()]
+    items = [(name, with_hand, args.data, args.cells) for with_hand in hands for name in names]
+    rows = []
+    with multiprocessing.get_context("spawn").Pool(args.workers, maxtasksperchild=1) as pool:
+        for row in pool.imap_unordered(trial, items):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            print(line(row), file=sys.stderr, flush=True)
+    left = [n for n in args.only if n not in names]
+    print(f"\n{len(rows)} recordings" + (f"; no data for {', '.join(left)} (--data)" if left else ""), file=sys.stderr)
+    for row in sorted(rows, key=lambda r: (r["hand"], list(CASES).index(r["object"]))):
+        print(line(row), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
