@@ -24,6 +24,9 @@ from soft_estimator.physics.tangent import ColumnChanges, Tangent
 
 # A Gauss-Newton direction needs no more digits of the Jacobian than this; the residuals themselves stay exact.
 TANGENT_TOLERANCE = 1e-3
+# Nor any change smaller than this part of the body's size, for a step of a variable over which it is linear: rounding
+# makes about a thousandth of that, and before a body touches anything most of its changes are nothing else.
+TANGENT_LEAST = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +105,8 @@ class Trajectory:
     Args:
         directions: change of the parameters with each variable, (P,); zero for one that moves the state alone. None:
             the motion is run without its changes, several times faster.
+        steps_of: how far each variable may go before it is made linear anew, (P,); changes that do not show over such
+            a step are left out. None: none is.
     """
 
     fallback_parts: int = 0  # parts of steps that fell back to backward Euler
@@ -115,6 +120,7 @@ class Trajectory:
         start: Moment,
         backend: Backend,
         kinds: Kinds,
+        steps_of: np.ndarray | None = None,
     ) -> None:
         self.kinds, self.directions = kinds, directions
         self.simulation = Simulation(model, parameters, backend)
@@ -125,7 +131,8 @@ class Trajectory:
             loose = copy(self.simulation)
             tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
             loose.model = replace(model, solver=replace(model.solver, relative_tolerance=tolerance))
-            self.tangent = Tangent(loose, directions)
+            size_m = float(np.linalg.norm(np.ptp(model.body.node_position_m, axis=0)))
+            self.tangent = Tangent(loose, directions, None if steps_of is None else TANGENT_LEAST * size_m / steps_of)
 
     def through(self, frame: Frame) -> PredictedFrame:
         """Go on to a frame that is not earlier than the last one, and look."""
@@ -187,10 +194,11 @@ def trajectory_from(
     start: Moment,
     backend: Backend,
     kinds: Kinds,
+    steps_of: np.ndarray | None = None,
 ) -> Trajectory:
     """The trajectory that suits the backend; see `Trajectory` for the arguments."""
     if can_fuse(model, backend):
         from soft_estimator.estimation.fused_trajectory import FusedTrajectory
 
         return FusedTrajectory(model, parameters, directions, start, backend, kinds)
-    return Trajectory(model, parameters, directions, start, backend, kinds)
+    return Trajectory(model, parameters, directions, start, backend, kinds, steps_of)

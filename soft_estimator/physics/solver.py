@@ -117,8 +117,34 @@ def _solve_directly(
     return x.reshape(-1, 3), residual
 
 
-def solve_many(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings) -> SolveReport:
-    """Solve for several right-hand sides, b and x (N, 3, B); where the joint solve fails, column by column."""
+def solve_many(
+    backend: Backend,
+    system: LinearSystem,
+    b: Array,
+    x: Array,
+    settings: SolverSettings,
+    least: np.ndarray | None = None,
+) -> SolveReport:
+    """Solve for several right-hand sides, b and x (N, 3, B); where the joint solve fails, column by column.
+
+    least: right-hand sides no larger than this, (B,), are solved by zero: they are rounding, or too small to matter.
+    """
+    if least is None:
+        return _solve_columns(backend, system, b, x, settings)
+    xp, size = backend.xp, np.sqrt(backend.to_host((b * b).sum(axis=(0, 1))))
+    moves = np.flatnonzero(~(size <= least))  # NaN moves: the solver has a word for it
+    width = -(-len(moves) // backend.column_multiple) * backend.column_multiple
+    some_b, some_x = (xp.zeros((*b.shape[:2], width), b.dtype) for _ in range(2))
+    some_b[:, :, : len(moves)], some_x[:, :, : len(moves)] = b[:, :, moves], x[:, :, moves]
+    x *= (1 - system.free)[:, None, None]
+    if not width:
+        return SolveReport(0, 0.0)
+    report = _solve_columns(backend, system, some_b, some_x, settings)
+    x[:, :, moves] = some_x[:, :, : len(moves)]
+    return report
+
+
+def _solve_columns(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings) -> SolveReport:
     start = x.copy()
     matrix = (system.row_start, system.column, system.blocks, system.inverse)
     # What is asked for loosely is tried in single precision first, at twice the speed; with right-hand sides of about

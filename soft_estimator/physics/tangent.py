@@ -95,10 +95,17 @@ class ColumnChanges(Sequence[StateTangent]):
 
 
 class Tangent:
-    """Carries the changes of the state along given directions of the parameters through the steps of a simulation."""
+    """Carries the changes of the state along given directions of the parameters through the steps of a simulation.
 
-    def __init__(self, simulation: Simulation, directions: list[ParameterGradient]) -> None:
-        self.simulation, self.directions = simulation, directions
+    Args:
+        least_m: moves that do not matter, for each direction (P,) [m]: what would move the body by no more than this
+            within a step, were it free to, is left out. None: everything matters.
+    """
+
+    def __init__(
+        self, simulation: Simulation, directions: list[ParameterGradient], least_m: np.ndarray | None = None
+    ) -> None:
+        self.simulation, self.directions, self.least_m = simulation, directions, least_m
         body, free = simulation.model.body, simulation.model.dirichlet.free[:, None]
         moves = [start_push(body, simulation.parameters, d) for d in directions]
         self.start = [(u, v * free) for u, v in moves]
@@ -181,7 +188,7 @@ class Tangent:
             rhs = self._pushed(s, lin.stage, lin.at, increment, moved)
             solution = guess.copy()
             self._held_nodes(s, after.time_s, changes, solution)
-            report = solve_many(s.backend, lin.system, rhs, solution, solver)
+            report = solve_many(s.backend, lin.system, rhs, solution, solver, self._least_force(s))
             if s.one_solve(lin) or at_rest(solution, guess, solver.round_tolerance):
                 break
             guess = solution
@@ -193,6 +200,15 @@ class Tangent:
             if term.memory
         }
         return replace(self._advance(s, changes, solution), memory=memory), report
+
+    def _least_force(self, s: Simulation) -> np.ndarray | None:
+        """Right-hand sides that do not matter, (width,): the inertia of all nodes moved by `least_m`."""
+        if self.least_m is None:
+            return None
+        inertia = s.model.integrator.c_m * float(np.linalg.norm(s.device.host(s.mass)))
+        out = np.zeros(self.columns.width)
+        out[: len(self.least_m)] = inertia * self.least_m
+        return out
 
     def _pushed(self, s: Simulation, stage: Stage, at: tuple, increment: Array, moved: Columns) -> Array:
         rhs = s.xp.zeros(moved.u.shape, s.model.dtype)

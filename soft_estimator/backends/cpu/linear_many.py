@@ -1,7 +1,9 @@
 """Conjugate gradients for several right-hand sides at once: the matrix is read once for all of them.
 
 Vectors are (N, 3, B), so that the inner loop runs over the right-hand sides. Each has its own step lengths and stops
-on its own; sums run in a fixed order.
+on its own; sums run in a fixed order. Columns that are done, at the start or after some iterations, are left out of
+what is iterated on by whole groups of `_GROUP`: a body in free flight moves rigidly along most directions, which their
+guess already says. So are columns that others hold already (`_independent`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,11 @@ from soft_estimator.backends.cpu.compiled import njit, prange
 from soft_estimator.backends.cpu.linear import _CHUNK, BREAKDOWN, CONVERGED, LIMIT
 
 _FAST = {"contract"}
+_GROUP = 8  # columns that the inner loops run over at full speed, `CpuBackend.column_multiple`
+_RESTARTS = 3
+# In units of what a column's residual may be: parts that all columns together hardly hold are left out, and the others
+# solved this far; their sum then stays below one, or is gone on with.
+_SMALL, _DONE = 0.3, 0.9
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -79,81 +86,75 @@ def _residual_many(
     _sum_chunks(partial, square)
 
 
+@njit(cache=True)
+def _gathered(nodal: np.ndarray, chosen: np.ndarray, width: int) -> np.ndarray:
+    """The chosen columns of a nodal array (N, 3, B), filled up with zeros to a width."""
+    out = np.zeros((nodal.shape[0], 3, width), nodal.dtype)
+    for i in range(nodal.shape[0]):
+        for a in range(3):
+            for k in range(chosen.shape[0]):
+                out[i, a, k] = nodal[i, a, chosen[k]]
+    return out
+
+
 @njit(parallel=True, cache=True, fastmath=_FAST)
-def conjugate_gradient_many(
+def _turn_to(
+    inverse: np.ndarray, r: np.ndarray, p: np.ndarray, partial: np.ndarray, rz: np.ndarray, square: np.ndarray
+) -> None:
+    """p = D⁻¹ r, the first direction; rz = rᵀ D⁻¹ r and |r|² of each column."""
+    n, width = r.shape[0], r.shape[2]
+    other = np.zeros_like(partial)
+    for chunk in prange(partial.shape[0]):
+        total, product = np.zeros(width), np.zeros(width)
+        for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+            for a in range(3):
+                for j in range(width):
+                    p[i, a, j] = (
+                        inverse[i, 3 * a] * r[i, 0, j]
+                        + inverse[i, 3 * a + 1] * r[i, 1, j]
+                        + inverse[i, 3 * a + 2] * r[i, 2, j]
+                    )
+                    product[j] += r[i, a, j] * p[i, a, j]
+                    total[j] += r[i, a, j] * r[i, a, j]
+        partial[chunk], other[chunk] = total, product
+    _sum_chunks(partial, square)
+    _sum_chunks(other, rz)
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def _descend(
     row_start: np.ndarray,
     column: np.ndarray,
     blocks: np.ndarray,
     inverse: np.ndarray,
-    b: np.ndarray,
-    x: np.ndarray,
     free: np.ndarray,
-    tolerance: float,
+    x: np.ndarray,
+    r: np.ndarray,
+    p: np.ndarray,
+    rz: np.ndarray,
+    square: np.ndarray,
     limit: int,
-) -> tuple[int, float, int]:
-    """Solve A x = b on the free nodes for every right-hand side; see `linear.conjugate_gradient`.
+    fewer: int,
+) -> tuple[int, int]:
+    """Iterations until no more than `fewer` columns are left, or so many; x, r, p, rz and square (|r|²) are moved on.
 
     Returns:
-        iterations of the slowest, worst relative residual, worst status.
+        iterations, status.
     """
-    n, width = b.shape[0], b.shape[2]
+    n, width = x.shape[0], x.shape[2]
     chunks = (n + _CHUNK - 1) // _CHUNK
     partial, other = np.zeros((chunks, width)), np.zeros((chunks, width))
-    r, z, p, ap = np.empty_like(x), np.empty_like(x), np.empty_like(x), np.empty_like(x)
-    reference, square, rz, pap, new_rz = (
-        np.zeros(width),
-        np.zeros(width),
-        np.zeros(width),
-        np.zeros(width),
-        np.zeros(width),
-    )
+    z, ap = np.empty_like(x), np.empty_like(x)
+    pap, new_rz = np.zeros(width), np.zeros(width)
     alpha, beta = np.zeros(width, x.dtype), np.zeros(width, x.dtype)
-    for i in prange(n):
-        for a in range(3):
-            for j in range(width):
-                p[i, a, j] = x[i, a, j] if free[i] == 0 else 0
-    _residual_many(row_start, column, blocks, b, p, free, r, partial, reference)
-    for i in prange(n):
-        for a in range(3):
-            for j in range(width):
-                if reference[j] == 0.0 and free[i] != 0:  # solved by zero; from any guess it would never get there
-                    x[i, a, j] = 0
-    _residual_many(row_start, column, blocks, b, x, free, r, partial, square)
-    fresh = True
-    restarts = 0
     for iteration in range(limit):
-        done, checked = True, False
+        left = 0
         for j in range(width):
-            if not np.isfinite(square[j]) or not np.isfinite(reference[j]):
-                return iteration, np.inf, BREAKDOWN
-            done = done and square[j] <= tolerance * tolerance * reference[j]
-        if done:
-            _residual_many(row_start, column, blocks, b, x, free, r, partial, square)
-            checked = True
-            worst = 0.0
-            for j in range(width):
-                if reference[j] > 0.0:
-                    worst = max(worst, np.sqrt(square[j] / reference[j]))
-            if worst <= 2.0 * tolerance or restarts == 3:
-                return iteration, worst, CONVERGED if worst <= 2.0 * tolerance else LIMIT
-            restarts += 1
-        if fresh or checked:
-            beta[:] = 0
-            for chunk in prange(chunks):
-                total = np.zeros(width)
-                for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-                    for a in range(3):
-                        for j in range(width):
-                            z[i, a, j] = (
-                                inverse[i, 3 * a] * r[i, 0, j]
-                                + inverse[i, 3 * a + 1] * r[i, 1, j]
-                                + inverse[i, 3 * a + 2] * r[i, 2, j]
-                            )
-                            p[i, a, j] = z[i, a, j]
-                            total[j] += r[i, a, j] * z[i, a, j]
-                partial[chunk] = total
-            _sum_chunks(partial, rz)
-            fresh = False
+            if not np.isfinite(square[j]):
+                return iteration, BREAKDOWN
+            left += square[j] > _DONE * _DONE
+        if left <= fewer:
+            return iteration, CONVERGED
         for chunk in prange(chunks):
             y = np.empty((3, width), x.dtype)
             total = np.zeros(width)
@@ -166,9 +167,9 @@ def conjugate_gradient_many(
             partial[chunk] = total
         _sum_chunks(partial, pap)
         for j in range(width):
-            going = square[j] > tolerance * tolerance * reference[j]
+            going = square[j] > _DONE * _DONE
             if going and not pap[j] > 0.0:
-                return iteration, np.inf, BREAKDOWN
+                return iteration, BREAKDOWN
             alpha[j] = rz[j] / pap[j] if going else 0.0
         for chunk in prange(chunks):
             total, product = np.zeros(width), np.zeros(width)
@@ -196,8 +197,156 @@ def conjugate_gradient_many(
             for a in range(3):
                 for j in range(width):
                     p[i, a, j] = z[i, a, j] + beta[j] * p[i, a, j]
-    worst = 0.0
-    for j in range(width):
-        if reference[j] > 0.0:
-            worst = max(worst, np.sqrt(square[j] / reference[j]))
-    return limit, worst, LIMIT
+    return limit, LIMIT
+
+
+@njit(cache=True)
+def _descend_in_groups(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    inverse: np.ndarray,
+    free: np.ndarray,
+    x: np.ndarray,
+    r: np.ndarray,
+    limit: int,
+) -> tuple[int, int]:
+    """Iterate from x = 0 until all residuals, r (N, 3, B) at first, are below `_DONE`, on ever fewer columns.
+
+    Returns:
+        iterations, status.
+    """
+    chosen = np.arange(x.shape[2])
+    width = -(-chosen.shape[0] // _GROUP) * _GROUP
+    xs, rs = _gathered(x, chosen, width), _gathered(r, chosen, width)
+    ps, rzs, squares = np.empty_like(xs), np.zeros(width), np.zeros(width)
+    _turn_to(inverse, rs, ps, np.zeros(((x.shape[0] + _CHUNK - 1) // _CHUNK, width)), rzs, squares)
+    done, status = 0, CONVERGED
+    while True:
+        fewer = width - _GROUP  # of which there is a group less
+        spent, status = _descend(
+            row_start, column, blocks, inverse, free, xs, rs, ps, rzs, squares, limit - done, fewer
+        )
+        done += spent
+        for k in range(chosen.shape[0]):
+            for i in range(x.shape[0]):
+                for a in range(3):
+                    x[i, a, chosen[k]] = xs[i, a, k]
+        keep = np.flatnonzero(squares > _DONE * _DONE)
+        if status != CONVERGED or keep.shape[0] == 0:
+            return done, status
+        width = -(-keep.shape[0] // _GROUP) * _GROUP
+        xs, rs, ps = _gathered(xs, keep, width), _gathered(rs, keep, width), _gathered(ps, keep, width)
+        old_rz, old_square = rzs, squares
+        rzs, squares = np.zeros(width), np.zeros(width)
+        rzs[: keep.shape[0]], squares[: keep.shape[0]] = old_rz[keep], old_square[keep]
+        chosen = chosen[keep]
+
+
+def conjugate_gradient_many(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    inverse: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
+    """Solve A x = b on the free nodes for every right-hand side; see `linear.conjugate_gradient`.
+
+    Returns:
+        iterations of the slowest, worst relative residual, worst status.
+    """
+    pattern, width = (row_start, column, blocks), b.shape[2]
+    partial = np.zeros(((len(free) + _CHUNK - 1) // _CHUNK, width))
+    r, square, reference = np.empty_like(x), np.zeros(width), np.zeros(width)
+    if free.all():
+        reference = _squares(b)
+    else:
+        _residual_many(*pattern, b, x * (free == 0)[:, None, None], free, r, partial, reference)
+    nothing = reference == 0.0  # solved by zero; from any guess it would never get there
+    if nothing.any():
+        x[:, :, nothing] *= (free == 0)[:, None, None]
+    iterations, worst = 0, 0.0
+    for restart in range(_RESTARTS + 2):
+        # The recurred residual may drift from the true one: believe only the latter.
+        _residual_many(*pattern, b, x, free, r, partial, square)
+        if not (np.isfinite(square).all() and np.isfinite(reference).all()):
+            return iterations, np.inf, BREAKDOWN
+        relative = np.sqrt(square / np.where(nothing, 1.0, reference))
+        worst = float(relative.max())
+        if worst <= (tolerance if restart == 0 else 2.0 * tolerance):
+            return iterations, worst, CONVERGED
+        if restart > _RESTARTS or iterations >= limit:
+            break
+        going = np.flatnonzero(relative > tolerance)
+        parts, shares = _independent(r, going, tolerance * np.sqrt(reference[going]))
+        found = np.zeros_like(parts)
+        spent, status = _descend_in_groups(*pattern, inverse, free, found, parts, limit - iterations)
+        iterations += spent
+        if status == BREAKDOWN:
+            return iterations, np.inf, BREAKDOWN
+        x[:, :, going] += _mixed(found, np.arange(found.shape[2]), shares)
+    return iterations, worst, LIMIT
+
+
+def _independent(r: np.ndarray, going: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fewer right-hand sides that hold all of some: columns (N, 3, K) whose sums with shares (K, G) are r[:, :, going].
+
+    A body's changes along its directions are alike: moving it along a plane's normal is moving the plane the other way.
+    In columns at right angles to each other, those that all of them nearly lack can be left out, and of those that are
+    small a few digits are enough. Each column of r counts in its own unit (G,), and so do the sums: parts below one
+    are done.
+    """
+    _, turn = np.linalg.eigh(_products(r, going, 1.0 / unit))
+    parts = _mixed(r, going, turn / unit[:, None])
+    size = np.sqrt(_squares(parts))  # of what they are, not what rounding makes of the products' eigenvalues
+    kept = np.flatnonzero(size > _SMALL)
+    return np.ascontiguousarray(parts[:, :, kept]), (turn[:, kept] * unit[:, None]).T
+
+
+@njit(cache=True, fastmath=_FAST)
+def _products(nodal: np.ndarray, chosen: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Products (G, G) of the chosen columns of a nodal array (N, 3, B) with each other, each times its factor (G,)."""
+    count = chosen.shape[0]
+    out, rows = np.zeros((count, count)), np.empty((3, count))
+    for i in range(nodal.shape[0]):
+        for a in range(3):
+            for j in range(count):
+                rows[a, j] = factor[j] * nodal[i, a, chosen[j]]
+        for j in range(count):
+            x, y, z = rows[0, j], rows[1, j], rows[2, j]
+            for k in range(count):
+                out[j, k] += x * rows[0, k] + y * rows[1, k] + z * rows[2, k]
+    return out
+
+
+@njit(cache=True, fastmath=_FAST)
+def _squares(nodal: np.ndarray) -> np.ndarray:
+    """Sums of squares (B,) of a nodal array's columns (N, 3, B)."""
+    out = np.zeros(nodal.shape[2])
+    for i in range(nodal.shape[0]):
+        for a in range(3):
+            for j in range(nodal.shape[2]):
+                out[j] += np.float64(nodal[i, a, j]) * nodal[i, a, j]
+    return out
+
+
+@njit(cache=True, fastmath=_FAST)
+def _mixed(nodal: np.ndarray, chosen: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sums (N, 3, K) of the chosen columns of a nodal array (N, 3, B) with weights (G, K)."""
+    width = weights.shape[1]
+    out = np.empty((nodal.shape[0], 3, width), nodal.dtype)
+    row = np.empty(width)
+    for i in range(nodal.shape[0]):
+        for a in range(3):
+            row[:] = 0.0
+            for j in range(chosen.shape[0]):
+                each = np.float64(nodal[i, a, chosen[j]])
+                for k in range(width):
+                    row[k] += each * weights[j, k]
+            for k in range(width):
+                out[i, a, k] = row[k]
+    return out

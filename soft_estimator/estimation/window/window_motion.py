@@ -83,6 +83,9 @@ class WindowMotion:
         # Moves of the surface with each column of what is held fixed [m], (K,); they do not change with the variables.
         sources = self.sources(variables.start())
         self.offsets_m = np.array([source.offset_m for source in sources for _ in source.directions])
+        # How far the variables go, the offset, and what is held fixed, which is counted in standard deviations.
+        within = [v.kind.linear_within for v in variables.variables]
+        self.steps_of = np.array([*within, 1.0, *np.ones(len(self.offsets_m))])
 
     def parameters(self, z: np.ndarray) -> Parameters:
         """Parameters of the simulation at z; the pose is that of the first start for good."""
@@ -139,7 +142,7 @@ class WindowMotion:
         else:
             moment = self.start.moment.moved(z - self.start.z)
         wanted = directions if with_changes else None
-        trajectory = trajectory_from(self.model, parameters, wanted, moment, self.backend, self.kinds)
+        trajectory = trajectory_from(self.model, parameters, wanted, moment, self.backend, self.kinds, self.steps_of)
         if fallback_parts is not None:
             trajectory.most_fallback_parts = fallback_parts + _MORE_FALLBACK_PARTS
         return trajectory, [self._offset(seen, z) for seen in trajectory.through_all(frames)]
@@ -160,6 +163,6 @@ class WindowMotion:
     def continued(self, z: np.ndarray, newest: PredictedFrame, steps: int) -> Trajectory:
         """A trajectory that goes on from the newest frame."""
         parameters, directions = self.parameters(z), self._directions(z)
-        out = trajectory_from(self.model, parameters, directions, newest.after, self.backend, self.kinds)
+        out = trajectory_from(self.model, parameters, directions, newest.after, self.backend, self.kinds, self.steps_of)
         out.before, out.steps = newest.before, steps
         return out
