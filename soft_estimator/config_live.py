@@ -30,6 +30,13 @@ class WindowConfig(Section):
         doc="wall-clock time of an update, on average: what frames leave of it is saved for simulating the window "
         "anew; with none the result depends on the input alone",
     )
+    jacobian_grid: str = choice(
+        "auto",
+        options=("auto", "fine"),
+        doc="where the change of the motion with each variable is worked out: auto takes a grid twice as coarse for a "
+        "free body on a processor whose coarse grid has cells enough (an eighth of the work; residuals stay those of "
+        "the fine grid, so the estimate stays where the data lead), fine that of the motion itself",
+    )
     least_interval_s: float = quantity(
         0.0, unit="s", low=0, doc="frames that follow the last one sooner than this are thinned out"
     )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.carried_changes import CarriedChanges, CarriedTangent
 from soft_estimator.estimation.device_cache import device_cache_for
 from soft_estimator.estimation.residuals.interface import Frame, FrameChanges, FrameState, Kinds
+from soft_estimator.physics.coarser import CoarserModel
 from soft_estimator.physics.frame_times import share_of_way, steps_until
 from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.fused_tangent import Changes
@@ -50,14 +51,16 @@ class Moment:
         weights[: len(by), 0] = by
         s, step = self.state, changes.mixed(weights)[0]
         memory = {name: part + step.memory[name] if name in step.memory else part for name, part in s.memory.items()}
-        return Moment(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a, memory=memory), self.changes)
+        along = changes.moved(weights) if isinstance(changes, CarriedChanges) else changes
+        return Moment(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a, memory=memory), along)
 
     def in_terms_of(self, mixing: np.ndarray) -> Moment:
         """The changes with other variables, of which the old ones are mixing (P, P) @ new ones; columns after those
         stay as they are."""
         whole = np.eye(len(self.known_changes))
         whole[: len(mixing), : len(mixing)] = mixing
-        return Moment(self.state, self.known_changes.mixed(whole))
+        changes = self.known_changes.mixed(whole)
+        return Moment(self.state, changes.followed(self.state) if isinstance(changes, CarriedChanges) else changes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +110,7 @@ class Trajectory:
             the motion is run without its changes, several times faster.
         steps_of: how far each variable may go before it is made linear anew, (P,); changes that do not show over such
             a step are left out. None: none is.
+        coarser: works out the changes on a coarser grid; None: on that of the motion.
     """
 
     fallback_parts: int = 0  # parts of steps that fell back to backward Euler
@@ -121,18 +125,23 @@ class Trajectory:
         backend: Backend,
         kinds: Kinds,
         steps_of: np.ndarray | None = None,
+        coarser: CoarserModel | None = None,
     ) -> None:
         self.kinds, self.directions = kinds, directions
         self.simulation = Simulation(model, parameters, backend)
         self.before = self.after = start if directions is not None else Moment(start.state, None)
         self.steps = 0
-        self.tangent: Tangent | None = None
+        self.tangent: Tangent | CarriedTangent | None = None
         if directions is not None:
-            loose = copy(self.simulation)
             tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
-            loose.model = replace(model, solver=replace(model.solver, relative_tolerance=tolerance))
             size_m = float(np.linalg.norm(np.ptp(model.body.node_position_m, axis=0)))
-            self.tangent = Tangent(loose, directions, None if steps_of is None else TANGENT_LEAST * size_m / steps_of)
+            least_m = None if steps_of is None else TANGENT_LEAST * size_m / steps_of
+            if coarser is None:
+                loose = self.simulation.with_solver(relative_tolerance=tolerance)
+                self.tangent = Tangent(loose, directions, least_m)
+            else:
+                self.tangent = CarriedTangent(coarser, parameters, directions, backend, tolerance, least_m)
+                self.before = self.after = _carried(start, coarser)
 
     def through(self, frame: Frame) -> PredictedFrame:
         """Go on to a frame that is not earlier than the last one, and look."""
@@ -172,8 +181,19 @@ class Trajectory:
         self.count_fallbacks([state])
         if self.tangent is None:
             return Moment(state, None)
-        changes, _ = self.tangent.step(moment.state, state, linearisation, moment.known_changes)
+        known = moment.known_changes
+        if isinstance(self.tangent, CarriedTangent):
+            return Moment(state, self.tangent.step(known))  # type: ignore[arg-type]
+        changes, _ = self.tangent.step(moment.state, state, linearisation, known)
         return Moment(state, changes)
+
+
+def _carried(start: Moment, grids: CoarserModel) -> Moment:
+    """A moment with its changes on the coarser grid, too."""
+    changes = start.known_changes
+    if isinstance(changes, CarriedChanges) or not isinstance(changes, ColumnChanges):
+        return start
+    return Moment(start.state, CarriedChanges.from_fine(changes, start.state, grids))
 
 
 def initial_moment(
@@ -195,10 +215,11 @@ def trajectory_from(
     backend: Backend,
     kinds: Kinds,
     steps_of: np.ndarray | None = None,
+    coarser: CoarserModel | None = None,
 ) -> Trajectory:
     """The trajectory that suits the backend; see `Trajectory` for the arguments."""
     if can_fuse(model, backend):
         from soft_estimator.estimation.fused_trajectory import FusedTrajectory
 
         return FusedTrajectory(model, parameters, directions, start, backend, kinds)
-    return Trajectory(model, parameters, directions, start, backend, kinds, steps_of)
+    return Trajectory(model, parameters, directions, start, backend, kinds, steps_of, coarser)

@@ -27,7 +27,7 @@ from soft_estimator.scene.scene import Scene
 
 LONGEST_STEP_S = 0.004  # a bounce of a hand-sized object lasts 10 to 60 ms
 _SETTLE_ITERATIONS = 20  # of a whole drop, after its frames were taken in with one each
-_WINDOW = WindowConfig(iterations=1, bent_patience_s=0.0, lost_after_s=10.0)
+_WINDOW = WindowConfig(iterations=1, jacobian_grid="fine", bent_patience_s=0.0, lost_after_s=10.0)
 _GUESS_E_PA = 15e3  # between a sponge and soft rubber
 
 _log = logging.getLogger(__name__)

@@ -28,6 +28,8 @@ from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.estimation.window.window_verdict import WindowVerdict
 from soft_estimator.geometry.extent import widest_m
+from soft_estimator.physics.coarser import CoarserModel, coarser_model
+from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.model import Model
 
 # Standard deviations of the first pose beyond what the fit of the shape claims (its figures: 0.7 mm and 0.4 degrees at
@@ -68,6 +70,7 @@ class Episodes:
     ) -> None:
         self.model, self.lasting, self.config, self.backend = model, lasting, config, backend
         self.kinds, self.loss, self.known, self.clock = kinds, loss, known, clock
+        self._coarser: tuple[CoarserModel | None] | None = None
         self.verdict = WindowVerdict(model.body, config.points_per_frame, known)
         self.free = not (model.dirichlet.held or model.dirichlet.weak)
         rest = model.body.surface_positions_m()
@@ -85,12 +88,22 @@ class Episodes:
             reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
         names = [*lasting.names, *(POSE if self.free else ())]
         variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
-        motion = WindowMotion(self.model, variables, self.backend, self.kinds, self.known, self.clock)
+        motion = WindowMotion(
+            self.model, variables, self.backend, self.kinds, self.known, self.clock, self._coarser_model()
+        )
         fit = WindowFit(motion, lasting.prior_of(variables), self.loss)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
         fit.touched = lasting.touched
         return fit, ""
+
+    def _coarser_model(self) -> CoarserModel | None:
+        """Where changes are worked out on a coarser grid, as the settings have it; made once."""
+        if self.config.jacobian_grid == "fine" or can_fuse(self.model, self.backend):
+            return None
+        if self._coarser is None:
+            self._coarser = (coarser_model(self.model),)
+        return self._coarser[0]
 
     def go_on(self, fit: WindowFit, frame: Frame, in_time: Callable[[float], bool]) -> None:
         """Take a frame into a window, and let the window slide where it is full."""

@@ -15,6 +15,7 @@ from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.trajectory import Moment, PredictedFrame, Trajectory, initial_moment, trajectory_from
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.arrival import POSE
+from soft_estimator.physics.coarser import CoarserModel
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
@@ -63,6 +64,7 @@ class WindowMotion:
     Args:
         known: how far off what is held fixed may be; None: it is exact, and no column is carried for it.
         clock: wall-clock seconds, by which `seconds_per_step` is measured.
+        coarser: the model on which changes are worked out; None: the model itself.
     """
 
     def __init__(
@@ -73,9 +75,10 @@ class WindowMotion:
         kinds: Kinds,
         known: KnownToConfig | None = None,
         clock: Callable[[], float] = perf_counter,
+        coarser: CoarserModel | None = None,
     ) -> None:
         self.model, self.variables, self.backend, self.kinds = model, variables, backend, kinds
-        self.known, self.clock = known, clock
+        self.known, self.clock, self.coarser = known, clock, coarser
         self.pose = np.array([j for j, v in enumerate(variables.variables) if v.name in POSE], dtype=np.int64)
         self.start: WindowStart | None = None
         self.seconds_per_step = 0.0
@@ -142,10 +145,17 @@ class WindowMotion:
         else:
             moment = self.start.moment.moved(z - self.start.z)
         wanted = directions if with_changes else None
-        trajectory = trajectory_from(self.model, parameters, wanted, moment, self.backend, self.kinds, self.steps_of)
+        trajectory = self._trajectory(parameters, wanted, moment)
         if fallback_parts is not None:
             trajectory.most_fallback_parts = fallback_parts + _MORE_FALLBACK_PARTS
         return trajectory, [self._offset(seen, z) for seen in trajectory.through_all(frames)]
+
+    def _trajectory(
+        self, parameters: Parameters, directions: list[ParameterGradient] | None, start: Moment
+    ) -> Trajectory:
+        return trajectory_from(
+            self.model, parameters, directions, start, self.backend, self.kinds, self.steps_of, self.coarser
+        )
 
     def through(self, trajectory: Trajectory, frame: Frame, z: np.ndarray) -> PredictedFrame:
         """A trajectory's next frame, seen with the surface moved outwards by the offset in z."""
@@ -163,6 +173,6 @@ class WindowMotion:
     def continued(self, z: np.ndarray, newest: PredictedFrame, steps: int) -> Trajectory:
         """A trajectory that goes on from the newest frame."""
         parameters, directions = self.parameters(z), self._directions(z)
-        out = trajectory_from(self.model, parameters, directions, newest.after, self.backend, self.kinds, self.steps_of)
+        out = self._trajectory(parameters, directions, newest.after)
         out.before, out.steps = newest.before, steps
         return out
