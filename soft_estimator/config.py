@@ -235,6 +235,10 @@ class SceneConfig(Section):
 
     def check(self) -> None:
         self._check_start()
+        for k, wrench in enumerate(self.observe.wrenches if self.observe is not None else ()):
+            if wrench.obstacle >= len(self.obstacles):
+                problem = f"= {wrench.obstacle} is none of the {len(self.obstacles)} obstacles; count them from 0"
+                raise ConfigError(problem, f"observe.wrenches[{k}].obstacle")
         if self.material.law != "neo_hookean":
             return
         for k, fixed in enumerate(self.fixed):

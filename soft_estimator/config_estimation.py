@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from soft_estimator.config_body import Vector
 from soft_estimator.parameters import REGISTRY, Parameter
-from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, vector, words
+from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, setting, vector, words
 from soft_estimator.schema.section import nearest
 
 S = TypeVar("S", bound=Section)
@@ -99,6 +99,19 @@ class NoiseConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WrenchConfig(Section):
+    """A force-torque sensor behind an obstacle: what the body does to it, in the frame of its path."""
+
+    obstacle: int = quantity(0, low=0, doc="which of `obstacles`, counted from 0")
+    force_std_n: float = quantity(0.02, unit="N", low=0, low_open=True, doc="deviation of each force")
+    moment_std_nm: float = quantity(0.001, unit="N*m", low=0, low_open=True, doc="deviation of each moment")
+    file: str | None = setting(
+        None,
+        doc="CSV file of readings, time_s,fx_n,fy_n,fz_n,tx_nm,ty_nm,tz_nm; simulated with the cameras if left out",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ObserveConfig(Section):
     """What watches the motion: depth cameras, how often they look, and how well they see."""
 
@@ -113,6 +126,7 @@ class ObserveConfig(Section):
     )
     points_per_frame: int = quantity(2000, low=1, doc="most points kept of a frame, drawn at random")
     noise: NoiseConfig = section(NoiseConfig, doc="sensor noise")
+    wrenches: tuple[WrenchConfig, ...] = sections(doc="force-torque sensors behind obstacles")
     seed: int = quantity(0, low=0, doc="seed of the noise and of the points kept")
 
     def check(self) -> None:

@@ -214,6 +214,13 @@ register(
 )  # fmt: skip
 register(
     Parameter(
+        "obstacle_shift_m", "m", "Shift of the obstacles", "shift of all obstacles from where the scene has them", "s",
+        "vector", prior_std=0.005, term="obstacle", hidden="the body never touched an obstacle", error_scale="body",
+        linear_within=0.0005, truth=False, known_std=0.0003, remedy="calibrate the camera against the tool",
+    )
+)  # fmt: skip
+register(
+    Parameter(
         "relaxation_share", "", "Relaxation share", "shear stress that relaxes, as a part g of what stays", "g",
         transform="logit", prior_std=1.0, low=0.0, high=1, term="relaxation",
         hidden="nothing was held, or swung, long enough to relax",

@@ -130,6 +130,7 @@ def test_every_key_says_what_it_is_and_carries_its_unit() -> None:
     suffixes = {
         **{"m": "_m", "s": "_s", "Pa": "_pa", "N": "_n", "rad": "_rad", "rad/s": "_rad_s", "m/s": "_m_s", "Hz": "_hz"},
         **{"m/s^2": "_m_s2", "kg": "_kg", "kg/m^3": "_kg_m3", "1/s": "_per_s", "1/m": "_per_m", "Pa/m": "_pa_per_m"},
+        **{"N*m": "_nm"},
     }
     rows = describe(SceneConfig)
     assert len(rows) > 60

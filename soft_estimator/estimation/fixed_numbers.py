@@ -15,6 +15,7 @@ import numpy as np
 
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.estimation.residuals.interface import Frame, FrameState, Prediction
+from soft_estimator.estimation.residuals.tool_wrench import WrenchPrediction
 from soft_estimator.estimation.variables import Variable, Variables, make_variables, natural_slope
 from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.body import Body
@@ -54,7 +55,9 @@ class SeenFrame:
         return cls(frame.time_s, position, state.v, centre, seen, by_offset)
 
     def moved(self, du: np.ndarray) -> np.ndarray:
-        """Change of the residuals (n, k) with moves du (N, 3, k) [m] of the whole body at this time."""
+        """Change of the residuals (n, k) with moves du (N, 3, k) [m] of the whole body, as cameras see it."""
+        if isinstance(self.prediction, WrenchPrediction):
+            return np.zeros((len(self.prediction.residual), du.shape[2]))
         return self.prediction.changes(_Moves(du))  # type: ignore[arg-type]
 
     def turned(self, sign: float) -> np.ndarray:

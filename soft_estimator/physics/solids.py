@@ -21,6 +21,7 @@ from soft_estimator.physics.obstacles import Motion
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.terms.interface import Directions
 
+SHIFT = "obstacle_shift_m"
 _LEAST = 1e-12  # [m]: closer to a centre there is no direction
 
 
@@ -176,7 +177,7 @@ class SolidLaw:
     path: PosePath | None = None
 
     def bind(self, backend: Backend, values: Parameters) -> PlacedSolid:
-        return PlacedSolid(backend, self)
+        return PlacedSolid(backend, self, np.asarray(values.values.get(SHIFT, np.zeros(3))))
 
     def pose(self, time_s: float) -> tuple[np.ndarray, np.ndarray]:
         """The solid's own frame in the world at a time: rotation (3, 3) and origin (3,) [m]."""
@@ -187,18 +188,18 @@ class SolidLaw:
 
 
 class PlacedSolid:
-    """A solid where its pose puts it; no parameter changes it."""
+    """A solid where its pose and the common shift of all obstacles put it."""
 
-    parameters: ClassVar[tuple[str, ...]] = ()
+    parameters: ClassVar[tuple[str, ...]] = (SHIFT,)
 
-    def __init__(self, backend: Backend, law: SolidLaw) -> None:
-        self.backend, self.xp, self.law = backend, backend.xp, law
+    def __init__(self, backend: Backend, law: SolidLaw, shift_m: np.ndarray) -> None:
+        self.backend, self.xp, self.law, self.shift_m = backend, backend.xp, law, shift_m
 
     def _local(self, x: Array, time_s: float) -> tuple[Array, Array]:
         """Points in the solid's frame (P, 3), and that frame's rotation (3, 3)."""
         rotation, origin = self.law.pose(time_s)
         turn = self.backend.to_device(rotation)
-        return (x - self.backend.to_device(origin)) @ turn, turn
+        return (x - self.backend.to_device(origin + self.shift_m)) @ turn, turn
 
     def distance(self, x: Array, time_s: float) -> Array:
         return self.law.solid.distance(self.xp, self._local(x, time_s)[0])
@@ -213,13 +214,19 @@ class PlacedSolid:
         return None if found is None else turn @ found @ turn.T
 
     def distance_push(self, x: Array, time_s: float, directions: Directions) -> Array:
-        return self.xp.zeros((1, directions.width))
+        if not directions.any(SHIFT):
+            return self.xp.zeros((1, directions.width))
+        return -self.gradient(x, time_s) @ directions.on_device(directions.column(SHIFT))
 
     def gradient_push(self, x: Array, time_s: float, directions: Directions) -> Array | None:
-        return None
+        curvature = self.curvature(x, time_s) if directions.any(SHIFT) else None
+        return None if curvature is None else -curvature @ directions.on_device(directions.column(SHIFT))
 
     def pull(self, x: Array, time_s: float, distance_bar: Array, gradient_bar: Array, out: ParameterGradient) -> None:
-        """Nothing to add to."""
+        bar, curvature = distance_bar @ self.gradient(x, time_s), self.curvature(x, time_s)
+        if curvature is not None:
+            bar = bar + self.xp.einsum("fab,fb->a", curvature, gradient_bar)
+        out.add(SHIFT, -np.asarray(self.backend.to_host(bar), dtype=np.float64))
 
     def motion(self, time_s: float) -> Motion | None:
         found = None if self.law.path is None else self.law.path.motion(time_s)

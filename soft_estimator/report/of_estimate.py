@@ -119,7 +119,8 @@ def _search(result: EstimateResult) -> list[Series]:
 
 def _cost(result: EstimateResult) -> Series:
     """The cost for each point in the window, which grows with the search."""
-    points = np.cumsum([len(frame.points_m) for frame in result.problem.frames])
+    kinds = result.problem.kinds
+    points = np.cumsum([kinds.of(frame).count(frame) for frame in result.problem.frames])
     cost = np.array([h["cost"] / points[h["frames"] - 1] for h in result.best.history])
     at = np.arange(len(cost), dtype=float)
     clouds = result.method == WHOLE_CLOUDS
@@ -129,7 +130,7 @@ def _cost(result: EstimateResult) -> Series:
 
 
 def _moments(result: EstimateResult) -> list[Moment]:
-    frames, body = result.problem.frames, result.scene.body
+    frames, body = result.clouds, result.scene.body
     chosen = np.unique(np.linspace(0, len(frames) - 1, MOST_MOMENTS).round().astype(int))
     simulation = Simulation(result.problem.model, result.parameters, result.problem.backend)
     field = carry_field(body)

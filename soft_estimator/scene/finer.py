@@ -20,4 +20,4 @@ def on_finer_grid(scene: Scene) -> Scene:
     else:
         fine = SignedDistanceGrid(interpolated(grid.phi_m, 2), grid.origin_m, 0.5 * grid.spacing_m)
         body = body_of(fine, config, correct=False)  # the grid's own correction is in it
-    return replace(assemble_scene(config, body, scene.obstacles), warnings=scene.warnings)
+    return replace(assemble_scene(config, body, scene.obstacles), warnings=scene.warnings, readings=scene.readings)

@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from soft_estimator.config import FixedBoxConfig, SceneConfig, TimeConfig
 from soft_estimator.config_body import BodyConfig, Vector
+from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.rigid import RigidPath, rotation_matrix
 from soft_estimator.geometry.shapes import Box
@@ -30,6 +31,7 @@ from soft_estimator.physics.terms.support import SupportLaw
 from soft_estimator.physics.terms.weights import WeightsLaw
 from soft_estimator.scene.body_grid import BodyField, build_field, build_grid
 from soft_estimator.scene.obstacles import SceneObstacle, build_obstacles, check_apart
+from soft_estimator.scene.wrenches import read_wrenches
 from soft_estimator.schema import ConfigError
 
 __all__ = ["Scene", "build_grid", "build_scene"]
@@ -43,6 +45,7 @@ class Scene:
     """A scene made ready: its configuration, body, model and parameters, and what was noticed on the way.
 
     detail: φ on a finer grid than the body's, where its shape is known better. obstacles: beside the ground plane.
+    readings: of force-torque sensors, from files.
     """
 
     config: SceneConfig
@@ -52,6 +55,7 @@ class Scene:
     warnings: tuple[str, ...] = ()
     detail: SignedDistanceGrid | None = None
     obstacles: tuple[SceneObstacle, ...] = ()
+    readings: tuple[WrenchFrame, ...] = ()
 
     @property
     def mass_kg(self) -> float:
@@ -83,7 +87,8 @@ def build_scene(
     field = build_field(config.body, folder, data, memory_bytes) if grid is None else BodyField(grid)
     body, warnings = build_clean_body(field.grid, config.body, _region_of(config), field.detail)
     scene = assemble_scene(config, body, build_obstacles(config, folder, data))
-    return replace(scene, warnings=tuple(warnings), detail=field.detail)
+    readings = read_wrenches(config, folder, data)
+    return replace(scene, warnings=tuple(warnings), detail=field.detail, readings=readings)
 
 
 def body_of(grid: SignedDistanceGrid, config: SceneConfig, *, correct: bool = True) -> Body:
@@ -137,6 +142,7 @@ def build_parameters(config: SceneConfig) -> Parameters:
             "support_until_s": config.support.until_s,
             "support_gone_within_s": config.support.gone_within_s,
         }
+    shift: dict[str, Any] = {"obstacle_shift_m": np.zeros(3)} if config.obstacles else {}
     return Parameters(
         youngs_modulus_pa=np.array([material.youngs_modulus_pa, *(r.youngs_modulus_pa for r in material.regions)]),
         poissons_ratio=material.poissons_ratio,
@@ -151,6 +157,7 @@ def build_parameters(config: SceneConfig) -> Parameters:
         **plane,
         **relaxation,
         **support,
+        **shift,
     )
 
 

@@ -26,6 +26,8 @@ def check_names(config: SceneConfig, names: Sequence[str]) -> None:
             raise ConfigError(f"= '{name}' needs a contact section, and the scene has none; add one", key)
         if REGISTRY[base].term == "friction" and (config.contact is None or config.contact.friction is None):
             raise ConfigError(f"= '{name}' needs contact.friction, and the scene has none; add it", key)
+        if REGISTRY[base].term == "obstacle" and not config.obstacles:
+            raise ConfigError(f"= '{name}' needs obstacles, and the scene has none; add one", key)
         if REGISTRY[base].term == "relaxation" and config.material.relaxation is None:
             raise ConfigError(f"= '{name}' needs material.relaxation, and the scene has none; add it", key)
         if REGISTRY[base].term == "support" and config.support is None:

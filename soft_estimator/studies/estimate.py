@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -23,8 +24,10 @@ from soft_estimator.estimation.fitting.least_squares import Fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
+from soft_estimator.estimation.residuals.tool_wrench import ToolWrench, WrenchFrame
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
@@ -39,10 +42,11 @@ from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import variables_of
+from soft_estimator.scene.wrenches import feel_truth
 from soft_estimator.schema import ConfigError
 from soft_estimator.studies.estimate_keeping import Keeper, TimeUp, identity_of
 from soft_estimator.studies.estimate_search import WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
-from soft_estimator.studies.estimate_setup import Progress, noise_of_points, observe_truth
+from soft_estimator.studies.estimate_setup import Progress, clouds_of, noise_of_points, observe_truth
 
 __all__ = ["CTRL_C", "WHOLE_CLOUDS", "EstimateResult", "estimate_scene"]
 
@@ -86,6 +90,11 @@ class EstimateResult:
         return self.problem.variables.parameters(self.posterior.theta)
 
     @property
+    def clouds(self) -> list[ObservedFrame]:
+        """The frames of points that were explained."""
+        return clouds_of(self.problem)
+
+    @property
     def guess(self) -> np.ndarray:
         """The first guess, natural values (P,)."""
         variables = self.problem.variables
@@ -99,13 +108,14 @@ def estimate_scene(
     frames_dir: Path | None = None,
     noise_m: float | None = None,
     frames: FrameSet | None = None,
+    readings: Sequence[WrenchFrame] | None = None,
     progress: Progress | None = None,
     keeper: Keeper | None = None,
 ) -> EstimateResult:
     """Estimate what the scene's `estimate` section names.
 
     Args:
-        frames: what was seen, where it is at hand already.
+        frames: what was seen, where it is at hand already. readings: the same of force-torque sensors.
         frames_dir: folder of recorded frames; the scene's own observations by default.
         noise_m: deviation [m] of recorded points whose file does not give it.
         progress: told (stage, done, total, note).
@@ -126,10 +136,20 @@ def estimate_scene(
     elif frames is None:
         frames = observe_truth(scene, field, backend, progress)
     frames = without_copies(frames)
+    if readings is None:
+        felt = feel_truth(scene, backend, [frame.time_s for frame in frames.frames]) if simulated else []
+        readings = [*scene.readings, *felt]
     seconds["frames_s"], clock = perf_counter() - clock, perf_counter()
     loss = RobustLoss(config.loss.kind, config.loss.threshold)
     problem = Problem(
-        scene.model, variables, list(frames.frames), loss=loss, backend=backend, field=field, known=config.known_to
+        scene.model,
+        variables,
+        [*frames.frames, *readings],
+        loss=loss,
+        backend=backend,
+        field=field,
+        residual=_kinds(scene),
+        known=config.known_to,
     )
     wide = is_wide(problem)
     keeper = keeper or Keeper()
@@ -194,16 +214,23 @@ def _without_discretisation_error(
     if parts == 2:
         if progress is not None:
             progress("refining", 1, parts, "what the grid does to the answer")
+        fine = on_finer_grid(scene)
         finer = Problem(
-            on_finer_grid(scene).model,
+            fine.model,
             problem.variables,
             problem.frames,
             loss=problem.loss,
             backend=problem.backend,
+            residual=_kinds(fine),
             known=problem.known,
         )
         refinements.append(on_half_the_spacing(finer, best.evaluation))
     return without_discretisation_error(problem, best.evaluation, around, refinements)
+
+
+def _kinds(scene: Scene) -> list[ToolWrench]:
+    """What frames of a scene are measured against beside its surface."""
+    return [ToolWrench(scene.model)] if scene.obstacles else []
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:
@@ -223,7 +250,7 @@ def _last_frame(
     problem: Problem, field: CarriedField, backend: Backend, theta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fitted displacement (N, 3) [m] at the last frame, and signed distances (n,) [m] of its points."""
-    frame = problem.frames[-1]
+    frame = clouds_of(problem)[-1]
     simulation = Simulation(problem.model, problem.variables.parameters(theta), backend)
     u = next(displacements(simulation, [frame.time_s]))
     return u, point_residuals(problem.model.body, field, frame, u).value_m

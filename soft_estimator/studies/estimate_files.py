@@ -53,7 +53,7 @@ def write_estimate(
         report(out / "report.html", result)
         files.append("report.html")
     if frames:
-        write_frames(out / "frames", result.problem.frames)
+        write_frames(out / "frames", result.clouds)
         files.append("frames/stamps.csv")
     summary = {**summarise(result), "files": files}
     (out / "estimate.json").write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")

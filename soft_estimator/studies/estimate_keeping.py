@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.schema import to_plain
 
 UNFINISHED = "unfinished.json"
@@ -109,5 +110,6 @@ def identity_of(config: SceneConfig, frames: list[Any]) -> str:
     digest = hashlib.sha256(json.dumps(to_plain(config), sort_keys=True).encode())
     for frame in frames:
         digest.update(np.float64(frame.time_s).tobytes())
-        digest.update(np.ascontiguousarray(frame.points_m).tobytes())
+        measured = frame.wrench if isinstance(frame, WrenchFrame) else frame.points_m
+        digest.update(np.ascontiguousarray(measured).tobytes())
     return digest.hexdigest()

@@ -28,7 +28,8 @@ _PICTURE_PX = (560, 420)
 def draw_cost(path: Path, result: EstimateResult) -> None:
     """Cost per point over the iterations; steps up are frames joining the window."""
     history = result.best.history
-    points = np.cumsum([len(frame.points_m) for frame in result.problem.frames])
+    kinds = result.problem.kinds
+    points = np.cumsum([kinds.of(frame).count(frame) for frame in result.problem.frames])
     frames = np.array([h["frames"] for h in history])
     cost = np.array([h["cost"] for h in history]) / points[frames - 1]
     figure, axes = _figure(1)
@@ -70,7 +71,7 @@ def draw_parameters(path: Path, result: EstimateResult) -> None:
 
 def draw_residuals(path: Path, result: EstimateResult) -> None:
     """The fitted body at the last frame, coloured by the mean signed distance of the points near each vertex."""
-    body, frame = result.scene.body, result.problem.frames[-1]
+    body, frame = result.scene.body, result.clouds[-1]
     vertices = body.surface_positions_m(result.last_u)
     mean_m = mean_near(vertices, frame.points_m, result.last_residual_m, 1.5 * body.grid.spacing_m)
     seen = np.isfinite(mean_m)

@@ -9,8 +9,9 @@ import numpy as np
 from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.observing import UnseenBody, camera_frame
 from soft_estimator.camera.scene_cameras import cameras_of, depth_noise, frame_times_s
+from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import CarriedField
-from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE
+from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
 from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.observed_frames import FrameSet, NoiseOf, SetAside
 from soft_estimator.scene.motion import displacements
@@ -50,6 +51,11 @@ def observe_truth(
     if not frames:
         raise ConfigError("see nothing of the body at any time; turn a camera towards it", "observe.cameras")
     return FrameSet(tuple(frames), tuple(names), tuple(aside))
+
+
+def clouds_of(problem: Problem) -> list[ObservedFrame]:
+    """The frames of points, without what else was measured."""
+    return [frame for frame in problem.frames if isinstance(frame, ObservedFrame)]
 
 
 def noise_of_points(scene: Scene, noise_m: float | None = None) -> NoiseOf:

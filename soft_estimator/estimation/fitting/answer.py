@@ -10,7 +10,7 @@ from soft_estimator.estimation.fitting.resampling import refine
 from soft_estimator.estimation.fitting.uncertainty import Posterior, posterior
 from soft_estimator.estimation.fitting.whole_clouds import fit_clouds
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.residuals.observed_frame import is_isotropic
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, is_isotropic
 
 # In cells. Noise this wide throws points across the field's kinks and around the body's curves; distances then say
 # little, and the cloud is taken as a whole.
@@ -26,7 +26,8 @@ def is_wide(problem: Problem) -> bool:
 
 def _cells(problem: Problem) -> float:
     """The median deviation of the points' noise, in cells."""
-    return float(np.median(np.concatenate([f.std_m for f in problem.frames]))) / problem.field.spacing_m
+    clouds = [f.std_m for f in problem.frames if isinstance(f, ObservedFrame)]
+    return float(np.median(np.concatenate(clouds))) / problem.field.spacing_m
 
 
 def answer_of(problem: Problem, found: Fit) -> tuple[Problem, Fit, Posterior]:

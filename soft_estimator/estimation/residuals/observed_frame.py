@@ -43,8 +43,10 @@ class ObservedFrame:
         return cls(float(time_s), points, full, share)
 
 
-def is_isotropic(frame: ObservedFrame) -> bool:
-    """Whether all of a frame's noise is the same in all directions."""
+def is_isotropic(frame: object) -> bool:
+    """Whether a frame is a cloud all of whose noise is the same in all directions."""
+    if not isinstance(frame, ObservedFrame):
+        return False
     return frame.along is None and bool((np.abs(frame.curvature_share - 1) < _SAME_SHARE).all())
 
 

@@ -1,0 +1,57 @@
+"""What force-torque sensors behind a scene's obstacles read: from files, or as they would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.config import SceneConfig
+from soft_estimator.config_estimation import WrenchConfig
+from soft_estimator.estimation.residuals.tool_wrench import ToolWrench, WrenchFrame
+from soft_estimator.geometry.pose_path import read_numbers
+from soft_estimator.physics.step import Simulation
+from soft_estimator.scene.body_grid import Files
+from soft_estimator.scene.motion import displacements
+
+if TYPE_CHECKING:
+    from soft_estimator.scene.scene import Scene
+
+COLUMNS = ("time_s", "fx_n", "fy_n", "fz_n", "tx_nm", "ty_nm", "tz_nm")
+
+
+def read_wrenches(config: SceneConfig, folder: Path, data: Path | None = None) -> tuple[WrenchFrame, ...]:
+    """The readings of the files that a scene names, from its start to its end, the mean of those within each step."""
+    frames: list[WrenchFrame] = []
+    for k, sensor in enumerate(config.observe.wrenches if config.observe is not None else ()):
+        if sensor.file is None:
+            continue
+        numbers = read_numbers(Files(folder, data).find(sensor.file, f"observe.wrenches[{k}].file"), COLUMNS)
+        numbers = numbers[(numbers[:, 0] >= 0) & (numbers[:, 0] <= config.time.duration_s)]
+        step = np.floor(numbers[:, 0] / config.time.step_s)
+        for number in np.unique(step):
+            time_s, *wrench = numbers[step == number].mean(axis=0)
+            frames.append(WrenchFrame(float(time_s), np.array(wrench), _std(sensor), sensor.obstacle))
+    return tuple(sorted(frames, key=lambda frame: frame.time_s))
+
+
+def feel_truth(scene: Scene, backend: Backend, times_s: Sequence[float]) -> list[WrenchFrame]:
+    """What the sensors without a file would read at given times while the scene moves with its own parameters."""
+    observe = scene.config.observe
+    sensors = [] if observe is None else [sensor for sensor in observe.wrenches if sensor.file is None]
+    if observe is None or not sensors:
+        return []
+    kind, rng = ToolWrench(scene.model), np.random.default_rng(observe.seed + 1)
+    out = []
+    for time_s, u in zip(times_s, displacements(Simulation(scene.model, scene.parameters, backend), times_s)):
+        for sensor in sensors:
+            std, exact = _std(sensor), kind.wrench(sensor.obstacle, u, float(time_s), scene.parameters)[0]
+            out.append(WrenchFrame(float(time_s), exact + std * rng.normal(size=6), std, sensor.obstacle))
+    return out
+
+
+def _std(sensor: WrenchConfig) -> np.ndarray:
+    return np.repeat([sensor.force_std_n, sensor.moment_std_nm], 3)
