@@ -75,7 +75,7 @@ setup(
         "pillow>=10,<14",
         "plotly>=5.20,<8",  # its plotly.js draws the report's 3D view
         "shtab>=1.7,<2",  # shell completion
-        "rosbags>=0.10.11,<0.12",  # bags, without ROS
+        "rosbags>=0.11,<0.12",  # bags, without ROS
     ],
     extras_require={
         # The launch_testing plugin of a ROS install breaks pytest 9.
