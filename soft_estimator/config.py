@@ -188,7 +188,12 @@ class SolverConfig(Section):
     """The linear solver of a step."""
 
     relative_tolerance: float = quantity(
-        1e-6, low=0, high=0.1, low_open=True, doc="residual at which conjugate gradients stop, relative to the start"
+        1e-6,
+        low=0,
+        high=1e-3,
+        low_open=True,
+        doc="residual at which conjugate gradients stop, relative to the start",
+        advice="with more a body in free fall stretches by what its solves leave, and nothing tells",
     )
     max_iterations: int = quantity(2000, low=1, doc="iterations after which a step is reported as not converged")
     precision: str = choice("float64", options=("float32", "float64"), doc="floating-point type of the hot loops")
