@@ -36,7 +36,7 @@ class Evaluation:
             Gauss-Newton takes it; for whitened residuals that of the robust loss, 0-1.
         frame: which frame each residual belongs to. whitened: which are in standard deviations.
         jacobian: ∂residual/∂θ, (n, P), None where not asked for. far: measurements too far off for more than a rough
-            direction.
+            direction. linearised_at: the θ that the Jacobian is of, None where it is this one.
     """
 
     theta: np.ndarray
@@ -50,6 +50,7 @@ class Evaluation:
     far: int
     jacobian: np.ndarray | None = None
     gradient: np.ndarray | None = None
+    linearised_at: np.ndarray | None = None
 
     @property
     def known_jacobian(self) -> np.ndarray:
@@ -75,6 +76,8 @@ class Problem:
         residual: what the frames are measured against, one kind or several; each frame goes to the first that takes
             it, clouds that none takes to their distances from the surface.
         known: how far off everything that is not estimated may be; None: it is exact.
+        jacobian_tolerance: of the linear solves of the Jacobian, where whole steps are not the backend's; None: that
+            of the motion. A search needs no more than a few digits (`TANGENT_TOLERANCE`): its residuals are exact.
     """
 
     def __init__(
@@ -88,8 +91,10 @@ class Problem:
         field: CarriedField | None = None,
         residual: Residual[Any] | Sequence[Residual[Any]] = (),
         known: KnownToConfig | None = None,
+        jacobian_tolerance: float | None = None,
     ) -> None:
         self.model, self.variables, self.known = model, variables, known
+        self.jacobian_tolerance = jacobian_tolerance
         self.loss = loss or RobustLoss()
         self.backend: Backend = backend or CpuBackend()
         self.field = field or carry_field(model.body)
@@ -116,6 +121,7 @@ class Problem:
             field=self.field,
             residual=self.kinds.kinds,
             known=self.known,
+            jacobian_tolerance=self.jacobian_tolerance,
         )
 
     def evaluate(
@@ -153,7 +159,9 @@ class Problem:
             directions = self.variables.directions(theta) if jacobian else None
             parameters = self.variables.parameters(theta)
             steps = step_of(self.frames[-1].time_s, self.model.integrator.step_s)[0] + 1
-            run = run_through(self.model, parameters, frames, directions, self.backend, self.kinds, steps)
+            run = run_through(
+                self.model, parameters, frames, directions, self.backend, self.kinds, steps, self.jacobian_tolerance
+            )
         if isinstance(run, PlainRun) and len(frames) < len(self.frames):
             self._runs = [*self._runs[1 - _RUNS_KEPT :], (np.array(theta, dtype=np.float64), run)]
         return run

@@ -57,15 +57,16 @@ def run_through(
     backend: Backend,
     kinds: Kinds,
     steps: int | None = None,
+    jacobian_tolerance: float | None = None,
 ) -> Run:
     """Simulate from the start through all frames, with the Jacobian along the directions where given.
 
     Args:
-        steps: see `PlainRun`.
+        steps, jacobian_tolerance: see `PlainRun`.
     """
     if can_fuse(model, backend):
         return FusedRun(model, parameters, frames, directions, backend, kinds)
-    return PlainRun(model, parameters, frames, directions, backend, kinds, steps)
+    return PlainRun(model, parameters, frames, directions, backend, kinds, steps, jacobian_tolerance)
 
 
 def places_of(frames: Sequence[Frame], step_s: float) -> Places:
@@ -82,6 +83,7 @@ class PlainRun:
 
     Args:
         steps: how many are to come in all, as far as is known; those to the last frame by default.
+        jacobian_tolerance: of the Jacobian's linear solves; that of the motion's by default.
     """
 
     def __init__(
@@ -93,10 +95,13 @@ class PlainRun:
         backend: Backend,
         kinds: Kinds,
         steps: int | None = None,
+        jacobian_tolerance: float | None = None,
     ) -> None:
         self.simulation, self.parameters, self.kinds = Simulation(model, parameters, backend), parameters, kinds
         self.directions = directions
-        self._tangent = None if directions is None else Tangent(self.simulation, directions)
+        tolerance = max(model.solver.relative_tolerance, jacobian_tolerance or 0.0)
+        loose = self.simulation.with_solver(relative_tolerance=tolerance)
+        self._tangent = None if directions is None else Tangent(loose, directions)
         self._state = self.simulation.initial_state()
         self._changes: ColumnChanges | None = None if self._tangent is None else self._tangent.initial()
         # Only a gradient asks for them again; the fewer are kept, the longer a window fits.

@@ -28,6 +28,7 @@ from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.estimation.residuals.tool_wrench import ToolWrench, WrenchFrame
+from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
@@ -150,6 +151,7 @@ def estimate_scene(
         field=field,
         residual=_kinds(scene),
         known=config.known_to,
+        jacobian_tolerance=TANGENT_TOLERANCE,
     )
     wide = is_wide(problem)
     keeper = keeper or Keeper()
@@ -223,6 +225,7 @@ def _without_discretisation_error(
             backend=problem.backend,
             residual=_kinds(fine),
             known=problem.known,
+            jacobian_tolerance=problem.jacobian_tolerance,
         )
         refinements.append(on_half_the_spacing(finer, best.evaluation))
     return without_discretisation_error(problem, best.evaluation, around, refinements)

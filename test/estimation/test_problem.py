@@ -130,3 +130,17 @@ def test_points_ten_metres_away_pull_but_do_not_break(torus: Experiment) -> None
     assert at.far == sum(len(f.points_m) for f in frames)
     assert np.isfinite(at.cost)
     assert np.all(at.gradient < 0)
+
+
+def test_a_loose_jacobian_leaves_everything_else_exact(torus: Experiment) -> None:
+    """Residuals and adjoint gradient to the bit; the Jacobian to a few times the tolerance of its solves: errors of
+    some ten steps add up, each column measured by its own size."""
+    names = ["youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s"]
+    exact = problem_of(torus, names, 2e-4)
+    loose = Problem(torus.model, exact.variables, exact.frames, field=torus.field, jacobian_tolerance=1e-3)
+    theta = exact.variables.start() + 0.1
+    want, got = (p.evaluate(theta, jacobian=True, gradient=True) for p in (exact, loose))
+    np.testing.assert_array_equal(got.residual, want.residual)
+    np.testing.assert_array_equal(got.gradient, want.gradient)
+    off = np.linalg.norm(got.jacobian - want.jacobian, axis=0) / np.linalg.norm(want.jacobian, axis=0)
+    assert (off > 0).all() and (off < 2e-2).all()
