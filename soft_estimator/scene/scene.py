@@ -31,7 +31,7 @@ from soft_estimator.physics.terms.support import SupportLaw
 from soft_estimator.physics.terms.weights import WeightsLaw
 from soft_estimator.scene.body_grid import BodyField, build_field, build_grid
 from soft_estimator.scene.obstacles import SceneObstacle, build_obstacles, check_apart
-from soft_estimator.scene.wrenches import read_wrenches
+from soft_estimator.scene.wrenches import read_wrenches, rough_tools
 from soft_estimator.schema import ConfigError
 
 __all__ = ["Scene", "build_grid", "build_scene"]
@@ -87,7 +87,7 @@ def build_scene(
     field = build_field(config.body, folder, data, memory_bytes) if grid is None else BodyField(grid)
     body, warnings = build_clean_body(field.grid, config.body, _region_of(config), field.detail)
     scene = assemble_scene(config, body, build_obstacles(config, folder, data))
-    readings = read_wrenches(config, folder, data)
+    readings, warnings = read_wrenches(config, folder, data), [*warnings, *rough_tools(config)]
     return replace(scene, warnings=tuple(warnings), detail=field.detail, readings=readings)
 
 

@@ -38,6 +38,21 @@ def read_wrenches(config: SceneConfig, folder: Path, data: Path | None = None) -
     return tuple(sorted(frames, key=lambda frame: frame.time_s))
 
 
+def rough_tools(config: SceneConfig) -> list[str]:
+    """A line for every sensor whose obstacle is rough: the force is predicted without friction."""
+    sensors = config.observe.wrenches if config.observe is not None else ()
+    return [
+        f"the force on obstacles[{s.obstacle}] is predicted without its friction; what slides there biases the answer"
+        for s in sensors
+        if config.obstacles[s.obstacle].friction is not None
+    ]
+
+
+def kinds_of_scene(scene: Scene) -> list[ToolWrench]:
+    """What frames of a scene are measured against beside its surface."""
+    return [ToolWrench(scene.model)] if scene.obstacles else []
+
+
 def feel_truth(scene: Scene, backend: Backend, times_s: Sequence[float]) -> list[WrenchFrame]:
     """What the sensors without a file would read at given times while the scene moves with its own parameters."""
     observe = scene.config.observe

@@ -27,7 +27,7 @@ from soft_estimator.estimation.residuals.carried_field import CarriedField, carr
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
-from soft_estimator.estimation.residuals.tool_wrench import ToolWrench, WrenchFrame
+from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
@@ -43,7 +43,7 @@ from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import variables_of
-from soft_estimator.scene.wrenches import feel_truth
+from soft_estimator.scene.wrenches import feel_truth, kinds_of_scene
 from soft_estimator.schema import ConfigError
 from soft_estimator.studies.estimate_keeping import Keeper, TimeUp, identity_of
 from soft_estimator.studies.estimate_search import WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
@@ -149,7 +149,7 @@ def estimate_scene(
         loss=loss,
         backend=backend,
         field=field,
-        residual=_kinds(scene),
+        residual=kinds_of_scene(scene),
         known=config.known_to,
         jacobian_tolerance=TANGENT_TOLERANCE,
     )
@@ -223,17 +223,12 @@ def _without_discretisation_error(
             problem.frames,
             loss=problem.loss,
             backend=problem.backend,
-            residual=_kinds(fine),
+            residual=kinds_of_scene(fine),
             known=problem.known,
             jacobian_tolerance=problem.jacobian_tolerance,
         )
         refinements.append(on_half_the_spacing(finer, best.evaluation))
     return without_discretisation_error(problem, best.evaluation, around, refinements)
-
-
-def _kinds(scene: Scene) -> list[ToolWrench]:
-    """What frames of a scene are measured against beside its surface."""
-    return [ToolWrench(scene.model)] if scene.obstacles else []
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:

@@ -17,6 +17,7 @@ from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.physics.step import Simulation
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import applicable_names, guess_of, shown_labels, variables_of
+from soft_estimator.scene.wrenches import feel_truth, kinds_of_scene
 from soft_estimator.studies.estimate_setup import Progress, observe_truth
 
 # Differences are taken at ever shorter steps of θ, from this one on, in prior standard deviations, and the one that
@@ -77,7 +78,9 @@ def check_gradient(
     variables, theta = _point(scene)
     config = scene.config.estimate
     loss = RobustLoss() if config is None else RobustLoss(config.loss.kind, config.loss.threshold)
-    problem = Problem(scene.model, variables, list(frames.frames), loss=loss, backend=backend, field=field)
+    measured = [*frames.frames, *feel_truth(scene, backend, [frame.time_s for frame in frames.frames])]
+    kinds = kinds_of_scene(scene)
+    problem = Problem(scene.model, variables, measured, loss=loss, backend=backend, field=field, residual=kinds)
     backward = problem.evaluate(theta, gradient=True)
     adjoint = np.asarray(backward.gradient)
     tangent = normal_equations(problem, problem.evaluate(theta, jacobian=True))[1]

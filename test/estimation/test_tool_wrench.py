@@ -147,6 +147,9 @@ def test_readings_from_a_file(tmp_path):
     (tmp_path / "wrench.csv").write_text("time_s,force\n0,1\n")
     with pytest.raises(ValueError, match=r"its first line 'time_s,force' must read time_s,fx_n,[^\n]*$"):
         build_scene(config, tmp_path)
+    rough = [{**POKE["obstacles"][0], "friction": {"coefficient": 0.2}}]
+    assert not scene_of().warnings
+    assert "obstacles[0] is predicted without its friction" in scene_of(obstacles=rough).warnings[0]
     wrong = {**POKE["observe"], "wrenches": [{"obstacle": 1}]}
     with pytest.raises(ConfigError, match=r"observe\.wrenches\[0\]\.obstacle = 1 is none of the 1 obstacles"):
         scene_of(observe=wrong)

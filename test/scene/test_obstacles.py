@@ -17,9 +17,11 @@ from soft_estimator.geometry.mesh_file import write_ply
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.physics.fused import can_fuse
+from soft_estimator.scene.files import read_scene
 from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import ConfigError, load
+from soft_estimator.studies.simulate import simulate
 
 SHAPES: dict[str, dict[str, Any]] = {
     "plane": {"normal": [0, 2, 0], "through_m": [0, -0.1, 0]},
@@ -125,3 +127,18 @@ def test_a_mistake_gets_one_line(obstacle: dict[str, Any], line: str, tmp_path: 
 def test_a_tool_may_touch_the_body_from_the_start() -> None:
     made = scene_of({"shape": {"sphere": {"radius_m": 0.02, "center_m": [0, 0.049, 0]}}})
     assert replace(made.config).obstacles and made.obstacles
+
+
+def test_a_gripper_lifts_a_block_by_friction_alone() -> None:
+    """The fingers rise by 6 cm: the block with them, but for 2 mm that it slips and stretches, and no step falls back;
+    without friction it stays on the table."""
+    config, folder = read_scene("gripper")
+    heights = []
+    for rough in (True, False):
+        friction = [o.friction if rough else None for o in config.obstacles]
+        obstacles = tuple(replace(o, friction=f) for o, f in zip(config.obstacles, friction))
+        result = simulate(build_scene(replace(config, obstacles=obstacles), folder), keep=(), steps=125)
+        assert not result.warnings
+        heights.append([b.centre_of_mass_m[1] for b in result.balances])
+    assert heights[0][-1] - heights[0][0] == pytest.approx(0.06, abs=0.002)
+    assert abs(heights[1][-1] - heights[1][0]) < 0.002
