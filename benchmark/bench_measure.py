@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=sorted(CASES), default=list(CASES))
     parser.add_argument("--hand", choices=("with", "without", "both"), default="with")
+    parser.add_argument("--also", nargs="*", choices=sorted(CASES), default=[], help="these without a hand, too")
     parser.add_argument("--cells", type=int, default=400, help="of the estimate's grid")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
     args = parser.parse_args()
@@ -90,6 +91,7 @@ def main() -> None:
     hands = {"with": [True], "without": [False], "both": [True, False]}[args.hand]
     names = [n for n in args.only if not isinstance(CASES[n].shape, str) or (args.data / str(CASES[n].shape)).is_file()]
     items = [(name, with_hand, args.data, args.cells) for with_hand in hands for name in names]
+    items += [(name, False, args.data, args.cells) for name in args.also]
     rows = []
     with multiprocessing.get_context("spawn").Pool(args.workers, maxtasksperchild=1) as pool:
         for row in pool.imap_unordered(trial, items):

@@ -14,6 +14,7 @@ from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
 from soft_estimator.geometry.extent import widest_m
+from soft_estimator.measuring.alone import cut_to_shape
 from soft_estimator.measuring.fit import Fit, fit_drops, scene_plain
 from soft_estimator.measuring.measurement import Measurement, shown_label
 from soft_estimator.measuring.phases import Drop, find_drops, still_part
@@ -83,6 +84,7 @@ def measure(
         # Once more, now that its size is known: a hand that holds it is no part of it.
         known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
         survey = look_through(recording, known, progress, "following the object")
+        survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
         drops = _drops(survey, rest_low_m)
         notes = [*recording.notes, said, *body.notes]
     up = None if options.up is None else np.asarray(options.up) / np.linalg.norm(options.up)

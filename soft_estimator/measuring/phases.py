@@ -12,14 +12,15 @@ GRAVITY_M_S2 = 9.81
 _STILL_M = 0.0025  # an object that lies still keeps its middle within this, noise and lost pixels included
 _LEAST_STILL = 5  # frames
 _ON_TABLE_M = 0.02  # the lower edge of what is seen of an object on the table lies below this, or half its height
-_AIRBORNE_M = 0.008  # above where its lower edge lies at rest: it flies, or is held
+AIRBORNE_M = 0.008  # above where its lower edge lies at rest: it flies, or is held
 _BOUNCE_M = 0.05  # a turn upwards at most this far above the table is a bounce: 1.5 m/s for one frame at 30 Hz
-_TOGETHER_S = 0.15  # frames farther apart do not belong to one motion
+TOGETHER_S = 0.15  # frames farther apart do not belong to one motion
 _FALL_RMS_M = 0.002  # how well heights must follow a free fall: three at 30 Hz with a steady speed are off by 2.6 mm
 _LEAST_FALL = 3  # frames that can show an acceleration
-_LEAST_SPEED_M_S = 0.25  # slower is no drop but a placing
-_SURE_SPEED_M_S = 0.8  # faster than a hand places things: two frames suffice
-_AFTER_S = 0.75  # of a drop that is looked at after the first touch
+_LEAST_SPEED_M_S = 0.5  # in the last frame in the air: slower is no drop but a placing
+_SURE_SPEED_M_S = 0.9  # at the touch: faster than a hand places things, and two frames suffice
+_LEAP_M_S = 0.5  # speeds from one frame to the next are this sure
+_AFTER_S = 0.4  # of a drop that is looked at after the first touch: two bounces
 _REST_FRAMES = 4  # a body that lay still for so many frames has told all it will
 
 
@@ -41,7 +42,7 @@ def still_part(sightings: list[Sighting]) -> list[int]:
         on_table = seen.low_m < max(_ON_TABLE_M, 0.5 * seen.high_m) and not seen.touched
         if run and on_table:
             before = sightings[run[-1]]
-            apart = not 0 < seen.time_s - before.time_s <= _TOGETHER_S
+            apart = not 0 < seen.time_s - before.time_s <= TOGETHER_S
             middle = np.median([sightings[i].middle_m for i in run], axis=0)
             if apart or np.linalg.norm(seen.middle_m - middle) > _STILL_M:
                 run = []
@@ -58,15 +59,17 @@ def find_drops(sightings: list[Sighting], rest_low_m: float) -> list[Drop]:
         rest_low_m: height of the lower edge of what is seen of the object at rest [m].
     """
     drops: list[Drop] = []
-    k, after = 1, 0
+    k, after, until_s = 1, 0, -np.inf  # when the last motion that was looked at ended
     while k < len(sightings):
         fall = _fall_before(sightings, k, after) if _touches(sightings, k, rest_low_m) else None
         if fall is None:
             k += 1
             continue
         last = _end_of(sightings, k)
-        drops.append(Drop(fall[0], k, last, fall[1]))
+        if sightings[fall[0]].time_s - until_s > TOGETHER_S:
+            drops.append(Drop(fall[0], k, last, fall[1]))  # else it is the last one's next bounce, bent as it begins
         k = after = last + 1
+        until_s = sightings[last].time_s
     return drops
 
 
@@ -74,10 +77,10 @@ def _touches(sightings: list[Sighting], k: int, rest_low_m: float) -> bool:
     """Whether the object meets the table at a sighting: it comes down to it, or is on its way up again after it, for a
     stiff one bounces between two frames."""
     low, before = sightings[k].low_m, sightings[k - 1].low_m
-    if low < rest_low_m + _AIRBORNE_M <= before:
+    if low < rest_low_m + AIRBORNE_M <= before:
         return True
     after = sightings[k + 1].low_m if k + 1 < len(sightings) else low
-    return before > low > rest_low_m - _AIRBORNE_M and after > low and low < rest_low_m + _BOUNCE_M
+    return before > low > rest_low_m - AIRBORNE_M and after > low and low < rest_low_m + _BOUNCE_M
 
 
 def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int, float] | None:
@@ -87,7 +90,7 @@ def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int
     for first in range(touch - 2, after - 1, -1):
         part = sightings[first:touch]
         times = np.array([seen.time_s for seen in part]) - part[-1].time_s
-        if (np.diff(times) > _TOGETHER_S).any() or (np.diff(times) <= 0).any() or any(seen.touched for seen in part):
+        if (np.diff(times) > TOGETHER_S).any() or (np.diff(times) <= 0).any() or any(seen.touched for seen in part):
             break
         # z = z₀ + v t - ½ g t², z₀ and v fitted; heights of the middle, which a turn of the body moves little
         height = np.array([0.5 * (seen.low_m + seen.high_m) for seen in part]) + 0.5 * GRAVITY_M_S2 * times**2
@@ -99,8 +102,22 @@ def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int
         best = (first, -float(fitted[1]))
     if best is None:
         return None
-    enough = touch - best[0] >= _LEAST_FALL
-    return best if best[1] > (_LEAST_SPEED_M_S if enough else _SURE_SPEED_M_S) else None
+    if touch - best[0] >= _LEAST_FALL:
+        return best if best[1] > _LEAST_SPEED_M_S else None
+    to_touch = sightings[touch].time_s - sightings[touch - 1].time_s
+    sure = best[1] + GRAVITY_M_S2 * to_touch > _SURE_SPEED_M_S
+    return best if sure and not _leaps(sightings, best[0], best[1], after) else None
+
+
+def _leaps(sightings: list[Sighting], first: int, speed_m_s: float, after: int) -> bool:
+    """Whether an object that falls through two frames, the later one at a speed [m/s], would have had to begin with a
+    leap: no fall gains more than g Δt from one frame to the next, and what seemed to move is another part of it."""
+    if first - 1 < after or sightings[first].time_s - sightings[first - 1].time_s > TOGETHER_S:
+        return False
+    (t0, h0), (t1, h1), (t2, _) = ((s.time_s, 0.5 * (s.low_m + s.high_m)) for s in sightings[first - 1 : first + 2])
+    before = (h0 - h1) / (t1 - t0)
+    expected = speed_m_s - GRAVITY_M_S2 * (t2 - t1 + 0.5 * (t1 - t0))
+    return before < expected - _LEAP_M_S
 
 
 def _end_of(sightings: list[Sighting], touch: int) -> int:
@@ -108,7 +125,7 @@ def _end_of(sightings: list[Sighting], touch: int) -> int:
     last, resting = touch, 0
     for k in range(touch + 1, len(sightings)):
         seen, before = sightings[k], sightings[k - 1]
-        apart = not 0 < seen.time_s - before.time_s <= _TOGETHER_S
+        apart = not 0 < seen.time_s - before.time_s <= TOGETHER_S
         if apart or seen.touched or seen.time_s - sightings[touch].time_s > _AFTER_S:
             break
         resting = resting + 1 if np.linalg.norm(seen.middle_m - before.middle_m) < 0.5 * _STILL_M else 0

@@ -108,6 +108,11 @@ def _sighting(
     return Sighting(index, time_s, points, std, sensor, float(low), float(high), np.median(points, axis=0), touched)
 
 
+def sighting_of(seen: Sighting, own: np.ndarray, plane: np.ndarray) -> Sighting:
+    """A sighting with some of its points alone, own (n,) bool; plane: the table (n, d)."""
+    return _sighting(seen.index, seen.time_s, seen.points_m[own], seen.std_m[own], seen.sensor_m, False, plane)
+
+
 def _one_plane(rows: np.ndarray) -> np.ndarray:
     """The median table (4,); a ValueError where it turns from frame to frame."""
     row = np.median(rows, axis=0)

@@ -94,6 +94,30 @@ def register(
     return _judge(best, settings)
 
 
+def follow(
+    model: ShapeModel, points_m: np.ndarray, std_m: np.ndarray, starts: list[Pose], within_m: float
+) -> tuple[Pose, np.ndarray]:
+    """The pose near one of the starts that has the most points of a cloud (n, 3) [m] on the shape, and which those are.
+
+    Unlike `register` it looks nowhere else, and points that are not the shape's do no harm.
+
+    Args:
+        std_m: the points' noise (n,) [m]. within_m: how near the shape a point must be.
+    """
+    points = np.ascontiguousarray(points_m, dtype=np.float64)
+    sample = np.ascontiguousarray(points[:: max(1, len(points) // 600)])
+    rotations, translations = np.array([r for r, _ in starts]), np.array([t for _, t in starts])
+    extent = float(np.linalg.norm(np.ptp(model.vertices, axis=0)))
+    widths = extent * np.array([0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.03, 0.02, 0.02])
+    _aligned(model, sample, np.full(len(sample), 0.003), rotations, translations, widths)
+    best, most = starts[0], np.zeros(len(points), dtype=bool)
+    for pose in zip(rotations, translations):
+        own = np.abs(distances_to(model, points, pose)[0]) < within_m + 3 * std_m
+        if own.sum() > most.sum():
+            best, most = pose, own
+    return best, most
+
+
 def start_rotations(up: np.ndarray, yaw_steps: int, flips: bool) -> np.ndarray:
     """Body to fixed rotations (n, 3, 3): each side of the body up in turn (only z without flips), at each yaw."""
     axis = up / np.linalg.norm(up)

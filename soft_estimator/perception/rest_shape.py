@@ -8,7 +8,7 @@ import numpy as np
 
 from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
 from soft_estimator.geometry.mesh_file import load_mesh, mesh_to_sdf
-from soft_estimator.geometry.shapes import Shape, sample
+from soft_estimator.geometry.shapes import Box, Shape, sample
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3
 
 UNITS_M = {"m": 1.0, "dm": 0.1, "cm": 0.01, "mm": 0.001, "inch": 0.0254}
@@ -47,7 +47,18 @@ def rest_shape_from_primitive(shape: Shape, target_cells: int = 4000) -> SignedD
     coarse = sample(shape, float((high - low).max()) / 24)
     surface = extract_surface(coarse)
     volume = mesh_volume_m3(surface.positions_m(coarse.node_positions_m()), surface.faces)
+    if isinstance(shape, Box):
+        return sample(shape, _spacing_of_box(np.array(shape.size_m), (volume / target_cells) ** (1 / 3)))
     return _search_spacing(lambda spacing: sample(shape, spacing), volume, target_cells)
+
+
+def _spacing_of_box(size_m: np.ndarray, about_m: float) -> float:
+    """The spacing [m] near a wanted one at which a box' faces lie best on planes of the grid: edges between such faces
+    stay sharp, others are bevelled by a part of a cell."""
+    tries = about_m * np.linspace(0.85, 1.15, 121)
+    cells = size_m[:, None] / tries
+    off = np.abs(cells - np.maximum(np.round(cells), 1.0)) * tries
+    return float(tries[int(np.argmin((off**2).sum(axis=0) + (0.05 * (tries - about_m)) ** 2))])
 
 
 def grid_with_cells(vertices_m: np.ndarray, faces: np.ndarray, target_cells: int) -> SignedDistanceGrid:

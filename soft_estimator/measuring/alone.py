@@ -1,0 +1,102 @@
+"""The object alone: points of a hand that holds it, or has just let it go, are told from its own by its shape.
+
+After a drop the object is alone. From there its pose is followed back in time, frame by frame, to where a hand let it
+go: from a pose that is known, points of the hand do not lead astray, however they are connected to the object.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+
+from soft_estimator.geometry.extent import widest_m
+from soft_estimator.measuring.phases import AIRBORNE_M, TOGETHER_S
+from soft_estimator.measuring.sightings import Progress, Sighting, sighting_of
+from soft_estimator.perception.placed_shape import Pose, prepare_model
+from soft_estimator.perception.register import PoseFit, follow, register
+from soft_estimator.perception.scan import ScannedBody
+from soft_estimator.perception.settings import RegisterSettings
+
+_STEPS_M = 0.015 * np.arange(-4, 6)  # along the vertical: how far it may have been from where it is in the next frame
+_OFF, _OFF_BENT = 0.05, 0.15  # of the body's width: points this far off are not its own; in the air it is hardly bent
+_WIDE, _TRIM = 1.1, 0.01  # times the body's width, strays left out: what is wider on the table is not it alone
+_ALONE = 0.97  # share of the points on the body of a frame that shows nothing else
+_SAME = (0.6, 1.5)  # how many times the points of the next frame there may be
+_SETTINGS = RegisterSettings(yaw_steps=16, points=600, coarse_points=150, keep=6)
+_log = logging.getLogger(__name__)
+
+
+def cut_to_shape(
+    sightings: list[Sighting],
+    body: ScannedBody,
+    plane: np.ndarray,
+    rest_low_m: float,
+    progress: Progress | None = None,
+) -> list[Sighting]:
+    """Sightings in the air with the points alone that lie on the body; `touched` where they cannot be told.
+
+    Args:
+        plane: the table (n, d). rest_low_m: height of the lower edge of what is seen of the object at rest [m].
+    """
+    teller = _Teller(body)
+    out: list[Sighting] = []
+    for number, seen in enumerate(reversed(sightings)):
+        if progress is not None:
+            progress("telling it from hands", number + 1, len(sightings))
+        in_air = seen.low_m >= rest_low_m + AIRBORNE_M
+        if not in_air and widest_m(seen.points_m, _TRIM) <= _WIDE * teller.width_m:
+            out.append(seen)  # on the table, and not more than it
+            continue
+        own = teller.own(seen, _OFF if in_air else _OFF_BENT)
+        if own is None:
+            out.append(replace(seen, touched=True))
+        else:
+            out.append(sighting_of(seen, own, plane) if own.mean() < _ALONE else seen)
+    _log.info("in %d frames something was cut off the object, in %d it could not be told", teller.cut, teller.untold)
+    return out[::-1]
+
+
+class _Teller:
+    """Knows the body's pose in the frame that was looked at last, which is the next one in time."""
+
+    def __init__(self, body: ScannedBody) -> None:
+        self.body, self.model, self.width_m = body, prepare_model(body.grid), widest_m(body.vertices_m)
+        self._pose: Pose | None = None
+        self._time_s, self._points = np.inf, 0
+        self.cut = self.untold = 0
+
+    def own(self, seen: Sighting, off: float) -> np.ndarray | None:
+        """Which points are the body's, (n,) bool, within so many of its widths; None where no pose tells."""
+        body = self.body
+        points = (seen.points_m - body.translation_m) @ body.rotation
+        sensor = (seen.sensor_m - body.translation_m) @ body.rotation
+        if self._pose is not None and not 0 < self._time_s - seen.time_s <= TOGETHER_S:
+            self._pose = None
+        found = self._followed(points, seen.std_m, off) if self._pose is not None else None
+        if found is None:
+            found = self._registered(points, seen.std_m, sensor)
+        if found is None:
+            self.untold += 1
+            return None
+        self._pose, own = found
+        self._time_s, self._points = seen.time_s, int(own.sum())
+        self.cut += bool(own.mean() < _ALONE)
+        return own
+
+    def _followed(self, points: np.ndarray, std: np.ndarray, off: float) -> tuple[Pose, np.ndarray] | None:
+        """The pose near that of the next frame, and the points on it."""
+        assert self._pose is not None
+        rotation, translation = self._pose
+        starts = [(rotation.copy(), translation + np.array([0.0, 0.0, step])) for step in _STEPS_M]
+        pose, own = follow(self.model, points, std, starts, off * self.width_m)
+        return (pose, own) if _SAME[0] * self._points <= own.sum() <= _SAME[1] * self._points else None
+
+    def _registered(self, points: np.ndarray, std: np.ndarray, sensor: np.ndarray) -> tuple[Pose, np.ndarray] | None:
+        """The pose in a frame that shows the body and nothing else."""
+        fit = register(self.body.grid, points, std, sensor, settings=_SETTINGS)
+        if not isinstance(fit, PoseFit):
+            return None
+        pose, own = follow(self.model, points, std, [(fit.rotation, fit.translation_m)], _OFF * self.width_m)
+        return (pose, own) if own.mean() >= _ALONE else None
