@@ -27,7 +27,7 @@ from soft_estimator.commands.scene_setup import (
     make_ready,
     read_scene_argument,
 )
-from soft_estimator.pictures.wording import stated
+from soft_estimator.pictures.wording import in_unit_of, stated
 
 DESCRIPTION = """Estimate what the scene's `estimate` section names: stiffness, damping, the contact plane, ...
 
@@ -170,7 +170,7 @@ def _doubts(row: dict[str, Any]) -> str:
         return f"   not observable: {row['reason']}"
     if not row["mostly"]:
         return ""
-    return f"   {row['mostly']} (noise alone ± {row['std_statistical']:.2g})"
+    return f"   {row['mostly']} (noise alone ± {in_unit_of(row['std_statistical'], row['value'], row['unit'])})"
 
 
 def _report(summary: dict[str, Any], out: Path) -> str:
@@ -185,7 +185,7 @@ def _report(summary: dict[str, Any], out: Path) -> str:
         if row["truth"] is not None:
             relative = row["error_relative"]
             off = f"{row['error']:+.2g}" if relative is None else f"{100 * relative:+.2f} %"
-            known = f"   truth {row['truth']:.5g} ({off})"
+            known = f"   truth {in_unit_of(row['truth'], row['value'], row['unit'])} ({off})"
         shown = stated(row["value"], row["std"], row["low_95"], row["high_95"], row["unit"])
         lines.append(f"  {row['name']:<{width}}  {shown}{known}{_doubts(row)}")
     plane = summary.get("plane", {})

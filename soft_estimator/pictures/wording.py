@@ -71,6 +71,12 @@ def stated(value: float, std: float, low: float, high: float, unit: str) -> str:
     return f"{value / factor:.3g} ({low / factor:.3g} to {high / factor:.3g}) {unit}".rstrip()
 
 
+def in_unit_of(value: float, beside: float, unit: str) -> str:
+    """A value with its unit, in the one in which a value beside it is shown: "20 kPa" beside "20.3 ± 0.4 kPa"."""
+    factor, shown = choose_unit(unit, [beside])
+    return f"{rounded(value / factor)} {shown}".rstrip()
+
+
 def rounded(value: float, digits: int = 4) -> str:
     """A number to a few digits, without an exponent where it can be read without one."""
     if not math.isfinite(value):
