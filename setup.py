@@ -43,10 +43,21 @@ ROS_REQUIREMENTS = [
     f"ros-jazzy-ament-index-python>=1.8,<2{ROS_WHEELS}",
 ]
 
+README = Path("README.md")  # not there in the folder that `colcon build --symlink-install` runs this in
+
 setup(
     name=PACKAGE,
     version="0.1.0",
     description="Stiffness, damping and contact plane of a soft object from depth-camera clouds",
+    long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
+    long_description_content_type="text/markdown",
+    keywords=["soft bodies", "stiffness", "depth camera", "finite elements", "ROS 2"],
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Physics",
+    ],
     maintainer="The soft_estimator maintainers",
     license="Apache-2.0",
     packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), *CONFIG],

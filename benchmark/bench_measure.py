@@ -2,6 +2,8 @@
 
     python benchmark/bench_measure.py [--workers 8] [--only ball duck] [--hand with|without|both] [--data DATA]
 
+    python benchmark/bench_measure.py --shapes 14      # volumes alone, of bodies of balls and rods seen from one side
+
 One process a recording, one JSON line each on stdout as they come, a table at the end on stderr. What counts: the
 volume within 15 % from one side, and Young's modulus within 10 % and inside its 95 % interval.
 """
@@ -14,15 +16,22 @@ import multiprocessing
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 from typing import Any
 
-from measure_recordings import CASES, Case, write_recording
+import numpy as np
+from measure_recordings import CASES, Case, look_at_rest, random_body, write_recording
 from perception_scenes import DATA
 
 from soft_estimator.measuring.measure import MeasureOptions, measure
 from soft_estimator.measuring.measurement import Measurement
+from soft_estimator.perception.cloud import cloud_from_points
+from soft_estimator.perception.scan_choice import choose_body
+from soft_estimator.perception.scan_frames import gather
+from soft_estimator.perception.sensor_noise import learn_noise
+from soft_estimator.perception.settings import FinderSettings, ScanSettings
 from soft_estimator.scene.scene import Scene
 
 
@@ -78,6 +87,40 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
+def shape_trial(seed: int) -> dict[str, Any]:
+    """A body of balls and rods, closed from one side: its volume beside the true one."""
+    clock, (scene, frames) = process_time(), look_at_rest(random_body(seed))
+    clouds = [cloud_from_points(points) for points in frames]
+    noise, _ = learn_noise(clouds)
+    settings = ScanSettings(target_cells=400)
+    data = gather(clouds, replace(settings, target_cells=3000), FinderSettings(noise=noise))
+    body, true = choose_body(data, settings), scene.body.volume_m3
+    return {
+        "seed": seed,
+        "kind": body.prior,
+        "off": body.volume_m3 / true - 1,
+        "std": (body.volume_std_m3 or 0.0) / body.volume_m3,
+        "seconds": process_time() - clock,
+    }
+
+
+def shapes(count: int, workers: int) -> None:
+    """Print a line for each of so many bodies, and how far off their volumes are."""
+    rows = []
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for row in pool.imap(shape_trial, range(100, 100 + count)):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    off = np.array([row["off"] for row in rows])
+    inside = int(sum(abs(row["off"]) < 1.96 * row["std"] for row in rows))
+    print(
+        f"volume: mean {100 * off.mean():+.1f} %, rms {100 * np.sqrt((off**2).mean()):.1f} %, worst "
+        f"{100 * np.abs(off).max():.1f} %, {int((np.abs(off) < 0.15).sum())} of {count} within 15 %, {inside} inside "
+        "their intervals",
+        file=sys.stderr,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=2)
@@ -86,8 +129,12 @@ def main() -> None:
     parser.add_argument("--also", nargs="*", choices=sorted(CASES), default=[], help="these without a hand, too")
     parser.add_argument("--cells", type=int, default=400, help="of the estimate's grid")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
+    parser.add_argument("--shapes", type=int, metavar="N", help="only the volumes of N bodies from one side")
     args = parser.parse_args()
     os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    if args.shapes:
+        shapes(args.shapes, args.workers)
+        return
     hands = {"with": [True], "without": [False], "both": [True, False]}[args.hand]
     names = [n for n in args.only if not isinstance(CASES[n].shape, str) or (args.data / str(CASES[n].shape)).is_file()]
     items = [(name, with_hand, args.data, args.cells) for with_hand in hands for name in names]

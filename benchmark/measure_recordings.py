@@ -248,3 +248,26 @@ def write_recording(
             else:
                 bag.cloud("/camera/points", stamp_ns, "camera_optical_frame", points)
     return scene
+
+
+def random_body(seed: int) -> Case:
+    """Two to five balls and rods of 4 to 8 cm in one piece, three of them at most on the table: nobody's shape."""
+    rng, parts = np.random.default_rng(seed), []
+    for number in range(rng.integers(2, 6)):
+        radius, (x, y) = rng.uniform(0.022, 0.04), rng.uniform(-0.035, 0.035, 2)
+        z = radius if number < 3 else rng.uniform(radius, 0.07)
+        if rng.random() < 0.35:
+            angle, half = rng.uniform(0, 2 * np.pi), rng.uniform(0.02, 0.05)
+            ahead = half * np.array([np.cos(angle), np.sin(angle), 0.0])
+            place = np.array([x, y, z])
+            parts.append(_capsule(radius, tuple(place - ahead), tuple(place + ahead)))
+        else:
+            parts.append(_sphere(radius, x, y, z))
+    return Case(f"random_{seed}", {"union": {"of": parts}}, 10e3)
+
+
+def look_at_rest(case: Case, frames: int = 6, image: tuple[int, int] = (240, 180)) -> tuple[Scene, list[np.ndarray]]:
+    """An undeformed body on the table, and what the camera sees of it: organised points (h, w, 3) [m] in its frame."""
+    scene = scene_of(case, 0.0, (0.0, 0.0, 0.0), image)
+    view, still = SceneView(scene), np.zeros_like(scene.body.node_position_m)
+    return scene, [view.look(k / 30.0, still).points_m[0] for k in range(frames)]
