@@ -14,6 +14,7 @@ from pathlib import Path
 from soft_estimator.config_body import BodyConfig, Vector, check_box
 from soft_estimator.config_contact import UP, ZERO, ContactConfig, ObstacleConfig, WaypointConfig, check_times
 from soft_estimator.config_estimation import EstimateConfig, ObserveConfig
+from soft_estimator.parameters import MOST_MODES
 from soft_estimator.schema import (
     ConfigError,
     Section,
@@ -94,11 +95,22 @@ class EquilibriumConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModesConfig(Section):
+    """A start in the middle of a motion: bent and swinging along the body's lowest modes, by amounts that an estimate
+    finds beside the pose and the rigid motion."""
+
+    count: int = quantity(20, low=1, high=MOST_MODES, doc="modes; more of them take longer and explain finer waves")
+
+
+@dataclass(frozen=True, kw_only=True)
 class StartConfig(Section):
     """What is known of the body's bend at time 0."""
 
     equilibrium: EquilibriumConfig | None = section(
         None, doc="it rests under its loads, held by `fixed`: {}; undeformed if left out"
+    )
+    modes: ModesConfig | None = section(
+        None, doc="it is seen in the middle of a motion, bent and swinging: {}; undeformed if left out"
     )
 
 
@@ -255,6 +267,11 @@ class SceneConfig(Section):
             raise ConfigError(problem, "contact.method")
 
     def _check_start(self) -> None:
+        if self.start.modes is not None:
+            if self.start.equilibrium is not None:
+                raise ConfigError("and start.equilibrium are both given; keep one", "start.modes")
+            if self.time.integrator != "theta":
+                raise ConfigError("goes with the θ-scheme; set time.integrator to theta", "start.modes")
         if self.start.equilibrium is None:
             return
         if not self.fixed:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# How a parameter is laid out: one number, three, one for each material region, or a unit vector (3).
-SHAPES = ("scalar", "vector", "regions", "direction")
+# How a parameter is laid out: one number, three, one for each material region, a unit vector (3), or one for each mode
+# of the body.
+SHAPES = ("scalar", "vector", "regions", "direction", "modes")
+MOST_MODES = 40  # twice what a ball in the air after a bounce needs to be below a camera's noise
 # What an optimiser moves: log p, log(p / (high - p)), p itself, or two small tilts of a direction.
 TRANSFORMS = ("log", "logit", "linear", "tangent")
 
@@ -69,7 +71,7 @@ class Parameter:
 
     def size(self, regions: int = 1) -> int | None:
         """Numbers of its value, None for a scalar."""
-        return {"scalar": None, "regions": regions}.get(self.shape, 3)
+        return {"scalar": None, "regions": regions, "modes": MOST_MODES}.get(self.shape, 3)
 
     def moves(self, regions: int = 1) -> int | None:
         """Numbers an optimiser moves it by, None for one without components."""
@@ -81,6 +83,8 @@ class Parameter:
             return f"{self.title.replace('Tilt', f'Tilt {index + 1}')}, from the guess"
         if self.shape == "regions":
             return f"{self.title}, region {index}"
+        if self.shape == "modes":
+            return f"{self.title}, mode {index + 1}"
         return f"{self.title}, {'xyz'[index]}"
 
 
@@ -189,6 +193,20 @@ register(
     Parameter(
         "angular_velocity_rad_s", "rad/s", "Initial angular velocity", "initial angular velocity", "ω", "vector",
         prior_std=5.0, default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.2, truth=False, known_std=0.02,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "modal_displacement_m", "m", "Bend at the start", "how far each mode of the body is bent at time 0, root mean "
+        "square; for mode k times f₁/f_k", "a", "modes", prior_std=0.005, term="modes", error_scale="body",
+        hidden="no frame shows the body near the start", linear_within=0.0005, truth=False,
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "modal_velocity_m_s", "m/s", "Swing at the start", "how fast each mode of the body moves at time 0, root mean "
+        "square", "ȧ", "modes", prior_std=0.2, term="modes", error_scale=1.0,
+        hidden="no frames show the body move near the start", linear_within=0.03, truth=False,
     )
 )  # fmt: skip
 register(

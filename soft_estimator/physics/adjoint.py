@@ -185,7 +185,7 @@ class Adjoint:
         else:
             self._initial_acceleration_adjoint(host(bar.a), u_bar, v_bar)
         v_bar = v_bar * s.model.dirichlet.free[:, None]
-        start_pull(s.model.body, s.parameters, u_bar + self.start_bar, v_bar, self.gradient)
+        start_pull(s.model.body, s.parameters, u_bar + self.start_bar, v_bar, self.gradient, s.model.modes)
         return self.gradient
 
     def _initial_rest_adjoint(self, u_bar: Array) -> np.ndarray:

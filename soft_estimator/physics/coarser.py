@@ -57,7 +57,7 @@ class CoarserModel:
 
     def restricted_state(self, state: State) -> State:
         """A state of the fine body, on the coarse one."""
-        return State(*(self.restricted(getattr(state, name)) for name in ("u", "v", "a")), state.time_s)
+        return State(self.restricted(state.u), self.restricted(state.v), self.restricted(state.a), state.time_s)
 
     def followed(self, coarse: State, fine: State) -> State:
         """A state of the coarse body, moved rigidly to where the fine body is, and to its mean motion: two bodies that

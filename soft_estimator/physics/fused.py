@@ -39,7 +39,8 @@ FUSED_LAWS = frozenset(("inertia", "corotated", "loads", "plane_contact"))
 def can_fuse(model: Model, backend: Backend) -> bool:
     """Whether the backend has a stepper and the model nothing that it does not know (weakly held regions, ...)."""
     known = all(law.fused in FUSED_LAWS for law in model.laws)
-    return backend.stepper is not None and known and model.solver.rounds == 1 and not model.rests
+    plain = model.solver.rounds == 1 and not model.rests and model.modes is None
+    return backend.stepper is not None and known and plain
 
 
 @dataclass(frozen=True)

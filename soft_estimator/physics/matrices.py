@@ -24,6 +24,10 @@ class Matrices:
     mass: sp.csr_matrix
     free: np.ndarray
 
+    @property
+    def parts(self) -> tuple[sp.csr_matrix, sp.csr_matrix, np.ndarray]:
+        return self.stiffness, self.mass, self.free
+
     def modes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The lowest natural frequencies [Hz], (count,), and shapes with mass 1, (3N, count), of a held body."""
         k = self.stiffness[self.free][:, self.free]

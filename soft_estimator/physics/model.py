@@ -11,6 +11,7 @@ from soft_estimator.geometry.shapes import Shape
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.dirichlet import Dirichlet, FixedRegion, bind_dirichlet
 from soft_estimator.physics.integrator import Integrator
+from soft_estimator.physics.modes import Modes
 from soft_estimator.physics.newton import MOST_ROUNDS
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
@@ -41,6 +42,7 @@ class Model:
         dtype: precision of the simulation, np.float32 or np.float64. more: laws of physics beside the package's own.
         material: one of MATERIALS. rests: a motion starts at rest under its loads, instead of undeformed.
         obstacles: contact with what is there beside the plane, with numbers of its own.
+        modes: along which the body may be bent and swing when its motion starts, None for none.
     """
 
     body: Body
@@ -54,6 +56,7 @@ class Model:
     material: str = "corotated"
     rests: bool = False
     obstacles: tuple[ContactLaw, ...] = ()
+    modes: Modes | None = None
 
     @property
     def laws(self) -> tuple[Law, ...]:
@@ -68,7 +71,7 @@ class Model:
         """The parameters with the laws' own values where they give none."""
         for law in self.laws:
             parameters = parameters.with_defaults(law.defaults())
-        return parameters
+        return parameters if self.modes is None else parameters.with_defaults(self.modes.defaults())
 
     def with_step(self, integrator: Integrator) -> Model:
         """The same with another time scheme."""

@@ -103,4 +103,8 @@ def _shaped(parameter: Parameter, value: Any) -> Value:
     if parameter.shape == "scalar":
         return float(value)
     array = np.asarray(value, dtype=np.float64)
+    if parameter.shape == "modes":
+        padded = np.zeros(parameter.size() or 0)
+        padded[: array.size] = array.ravel()
+        return padded
     return np.atleast_1d(array) if parameter.shape == "regions" else array.reshape(3)

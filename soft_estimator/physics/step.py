@@ -89,7 +89,7 @@ class Simulation:
                 "give one for each"
             )
         self.parameters = self.model.complete(parameters)
-        self.start = initial_displacement(self.model.body, self.parameters)
+        self.start = initial_displacement(self.model.body, self.parameters, self.model.modes)
         self._terms: tuple[Term[Any], ...] | None = None
         self._known: Any = None  # the last state and what it holds, see `guard`
         self._drifts: np.ndarray | None = None
@@ -146,8 +146,9 @@ class Simulation:
         return self._rest
 
     def posed_state(self) -> State:
-        """The body in its initial pose and motion, undeformed."""
-        v = initial_velocity(self.model.body, self.parameters, self.start) * self.model.dirichlet.free[:, None]
+        """The body in its initial pose and motion, undeformed but for its modes."""
+        moved = initial_velocity(self.model.body, self.parameters, self.start, self.model.modes)
+        v = moved * self.model.dirichlet.free[:, None]
         u, v = self.device.up(self.start), self.device.up(v)
         a = self.initial_acceleration(u, v) if self.model.integrator.carries_acceleration else v.copy()
         return State(u, v, a, 0.0)

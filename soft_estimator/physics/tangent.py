@@ -107,7 +107,7 @@ class Tangent:
     ) -> None:
         self.simulation, self.directions, self.least_m = simulation, directions, least_m
         body, free = simulation.model.body, simulation.model.dirichlet.free[:, None]
-        moves = [start_push(body, simulation.parameters, d) for d in directions]
+        moves = [start_push(body, simulation.parameters, d, simulation.model.modes) for d in directions]
         self.start = [(u, v * free) for u, v in moves]
         self.columns = Directions(directions, simulation.backend, [u for u, _ in self.start])
 

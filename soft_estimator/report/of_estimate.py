@@ -16,7 +16,7 @@ from soft_estimator.report.content import Moment, Plane, ReportContent, ReportPa
 from soft_estimator.report.page import write_report
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
-from soft_estimator.scene.variables import shown_labels
+from soft_estimator.scene.variables import shown, shown_labels
 from soft_estimator.schema import to_plain
 from soft_estimator.studies.estimate import WHOLE_CLOUDS, EstimateResult
 from soft_estimator.studies.estimate_files import summarise
@@ -96,7 +96,8 @@ def _search(result: EstimateResult) -> list[Series]:
     values = np.array([variables.natural(h["theta"]) for h in history])
     at = np.arange(len(history), dtype=float)
     out = []
-    for j, (e, variable) in enumerate(zip(result.posterior.estimates, variables.variables)):
+    for j in shown(variables):
+        e, variable = result.posterior.estimates[j], variables.variables[j]
         low, high = np.full(len(at), np.nan), np.full(len(at), np.nan)
         low[-1], high[-1] = e.low, e.high
         spread = values[:, j].max() / values[:, j].min() if values[:, j].min() > 0 else 1.0

@@ -21,9 +21,12 @@ from soft_estimator.geometry.shapes import Box
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
+from soft_estimator.physics.matrices import assemble_matrices
 from soft_estimator.physics.model import Model, build_model, surface_shares
+from soft_estimator.physics.modes import lowest_modes
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.physics.terms.interface import Law
 from soft_estimator.physics.terms.relaxation import RelaxationLaw
@@ -113,6 +116,9 @@ def assemble_scene(config: SceneConfig, body: Body, obstacles: tuple[SceneObstac
         rests=config.start.equilibrium is not None,
         obstacles=[obstacle.law for obstacle in obstacles],
     )
+    if config.start.modes is not None:
+        matrices = assemble_matrices(Simulation(model, parameters))
+        model = replace(model, modes=lowest_modes(*matrices.parts, config.start.modes.count))
     check_apart(obstacles, body, parameters)
     return Scene(config, body, model, parameters, obstacles=obstacles)
 

@@ -10,7 +10,7 @@ import numpy as np
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_estimation import PARAMETERS, EstimateConfig
 from soft_estimator.estimation.variables import Variables, make_variables
-from soft_estimator.parameters import REGISTRY
+from soft_estimator.parameters import MOST_MODES, REGISTRY
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.scene.scene import Scene
 from soft_estimator.schema import ConfigError
@@ -28,6 +28,8 @@ def check_names(config: SceneConfig, names: Sequence[str]) -> None:
             raise ConfigError(f"= '{name}' needs contact.friction, and the scene has none; add it", key)
         if REGISTRY[base].term == "obstacle" and not config.obstacles:
             raise ConfigError(f"= '{name}' needs obstacles, and the scene has none; add one", key)
+        if REGISTRY[base].term == "modes" and config.start.modes is None:
+            raise ConfigError(f"= '{name}' needs start.modes, and the scene has none; add it", key)
         if REGISTRY[base].term == "relaxation" and config.material.relaxation is None:
             raise ConfigError(f"= '{name}' needs material.relaxation, and the scene has none; add it", key)
         if REGISTRY[base].term == "support" and config.support is None:
@@ -44,7 +46,9 @@ def guess_of(scene: Scene) -> Parameters:
         value = getattr(estimate.guess, name)  # type: ignore[union-attr]
         if value is None:
             continue
-        if REGISTRY[name].shape == "regions":
+        if REGISTRY[name].shape == "modes":
+            changed[name] = np.full(MOST_MODES, value)
+        elif REGISTRY[name].shape == "regions":
             changed[name] = np.full(scene.parameters.regions, value)
         elif REGISTRY[name].shape == "direction":
             changed[name] = np.array(value) / np.linalg.norm(value)
@@ -57,13 +61,26 @@ def variables_of(scene: Scene, estimate: EstimateConfig) -> Variables:
     """The variables of an estimate around the scene's guesses."""
     check_names(scene.config, estimate.names)
     prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
-    guess = guess_of(scene)
+    guess = scene.model.complete(guess_of(scene))
+    names = [*estimate.names, *_start_names(scene, estimate)]
     # What is guessed but not estimated would silently be held at the guess.
-    bases = {name.partition("[")[0] for name in estimate.names}
+    bases = {name.partition("[")[0] for name in names}
     kept = {n: value for n, value in scene.parameters.values.items() if n not in bases}
-    return make_variables(
-        guess.replace(**kept), list(estimate.names), {n: std for n, std in prior.items() if std is not None}
-    )
+    return make_variables(guess.replace(**kept), names, {n: std for n, std in prior.items() if std is not None})
+
+
+def _start_names(scene: Scene, estimate: EstimateConfig) -> list[str]:
+    """What an unknown start adds to what is estimated: the modes' amplitudes and, of a free body, its rigid motion."""
+    modes, named = scene.model.modes, {name.partition("[")[0] for name in estimate.names}
+    if modes is None:
+        return []
+    rigid = () if scene.config.fixed else ("translation_m", "rotation_rad", "velocity_m_s", "angular_velocity_rad_s")
+    return [name for name in (*rigid, *modes.names) if name.partition("[")[0] not in named]
+
+
+def shown(variables: Variables) -> list[int]:
+    """Which of the variables people are told: amplitudes of modes are of this one start, and there are dozens."""
+    return [j for j, v in enumerate(variables.variables) if v.kind.shape != "modes"]
 
 
 def shown_labels(variables: Variables) -> list[str]:

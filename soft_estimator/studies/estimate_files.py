@@ -13,10 +13,11 @@ import yaml
 
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.estimation.variables import natural_slope
+from soft_estimator.physics.modes import BEND, SWING
 from soft_estimator.physics.obstacles import Plane
 from soft_estimator.recordings.observed_frames import write_frames
 from soft_estimator.scene.rest_shape import REST_SHAPE, rest_shape_bytes
-from soft_estimator.scene.variables import shown_labels
+from soft_estimator.scene.variables import shown, shown_labels
 from soft_estimator.schema import to_plain
 from soft_estimator.studies.estimate import EstimateResult
 from soft_estimator.studies.estimate_plots import draw_cost, draw_parameters, draw_residuals
@@ -75,6 +76,7 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
         **result.posterior.verdict.as_plain(),
         "warnings": list(result.scene.warnings),
         "parameters": _parameters(result),
+        **_modes(result),
         **({"plane": _plane(result)} if any(v.name in Plane.parameters for v in problem.variables.variables) else {}),
         "correlation": (covariance / np.outer(std, std)).tolist(),
         "posterior": ParameterPosterior(problem.variables, result.posterior.theta, covariance).as_plain(),
@@ -102,7 +104,8 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
 
 def _parameters(result: EstimateResult) -> list[dict[str, Any]]:
     rows, labels = [], shown_labels(result.problem.variables)
-    for j, (e, variable) in enumerate(zip(result.posterior.estimates, result.problem.variables.variables)):
+    for j in shown(result.problem.variables):
+        e, variable = result.posterior.estimates[j], result.problem.variables.variables[j]
         truth = None if result.truth is None else float(result.truth[j])
         scaled = truth is not None and variable.transform in ("log", "logit") and truth > 0
         rows.append(
@@ -125,6 +128,15 @@ def _parameters(result: EstimateResult) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _modes(result: EstimateResult) -> dict[str, Any]:
+    """How the body was bent and swung at the start, where that was asked for."""
+    modes, found = result.scene.model.modes, result.parameters
+    if modes is None:
+        return {}
+    amounts = {name: getattr(found, name)[: modes.count].tolist() for name in (BEND, SWING)}
+    return {"modes": {"frequency_hz": modes.hertz.tolist(), **amounts}}
 
 
 def _by_source(result: EstimateResult, j: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ from soft_estimator.pictures.ground import Ground
 from soft_estimator.pictures.motion_pictures import Frame, choose_camera
 from soft_estimator.pictures.renderer import SceneObject, render
 from soft_estimator.pictures.surface_values import mean_near
-from soft_estimator.scene.variables import shown_labels
+from soft_estimator.scene.variables import shown, shown_labels
 from soft_estimator.studies.estimate import WHOLE_CLOUDS, EstimateResult
 
 # As in the report's style sheet.
@@ -50,9 +50,10 @@ def draw_parameters(path: Path, result: EstimateResult) -> None:
     variables, history = result.problem.variables, result.best.history
     values = np.array([variables.natural(h["theta"]) for h in history])
     frames = np.array([h["frames"] for h in history])
-    figure, axes = _figure(len(variables))
-    for j, (e, variable) in enumerate(zip(result.posterior.estimates, variables.variables)):
-        ax = axes[j]
+    told = shown(variables)
+    figure, axes = _figure(len(told))
+    for ax, j in zip(axes, told):
+        e, variable = result.posterior.estimates[j], variables.variables[j]
         ax.axhspan(e.low, e.high, color=CORAL, alpha=0.2, linewidth=0, label="95 % interval")
         ax.plot(values[:, j], "-o", color=TEAL, markersize=3.5, label="estimate")
         if result.truth is not None:
