@@ -86,12 +86,12 @@ setup(
         "pillow>=10,<14",
         "plotly>=5.20,<8",  # its plotly.js draws the report's 3D view
         "shtab>=1.7,<2",  # shell completion
-        "rosbags>=0.11,<0.12",  # bags, without ROS
+        "rosbags>=0.11.6,<0.12",  # bags, without ROS
     ],
     extras_require={
         # The launch_testing plugin of a ROS install breaks pytest 9.
         "test": [
-            "pytest>=8,<9",
+            "pytest>=8.2,<9",
             "pytest-xdist>=3.8,<4",
             "hypothesis>=6.100,<7",
             "ruff>=0.6,<1",

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from soft_estimator.config_body import BodyConfig, Vector, check_box
 from soft_estimator.config_contact import UP, ZERO, ContactConfig, ObstacleConfig, WaypointConfig, check_times
-from soft_estimator.config_estimation import EstimateConfig, ObserveConfig
-from soft_estimator.parameters import MOST_MODES
+from soft_estimator.config_estimation import EstimateConfig, ModesConfig, ObserveConfig
 from soft_estimator.schema import (
     ConfigError,
     Section,
@@ -92,14 +91,6 @@ class InitialConfig(Section):
 @dataclass(frozen=True, kw_only=True)
 class EquilibriumConfig(Section):
     """A start at rest, hanging or sagging under gravity and loads."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModesConfig(Section):
-    """A start in the middle of a motion: bent and swinging along the body's lowest modes, by amounts that an estimate
-    finds beside the pose and the rigid motion."""
-
-    count: int = quantity(20, low=1, high=MOST_MODES, doc="modes; more of them take longer and explain finer waves")
 
 
 @dataclass(frozen=True, kw_only=True)

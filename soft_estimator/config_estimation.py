@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from soft_estimator.config_body import Vector
-from soft_estimator.parameters import REGISTRY, Parameter
+from soft_estimator.parameters import MOST_MODES, REGISTRY, Parameter
 from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, setting, vector, words
 from soft_estimator.schema.section import nearest
 
@@ -132,6 +132,14 @@ class ObserveConfig(Section):
     def check(self) -> None:
         if self.every_steps is not None and self.frame_rate_hz is not None:
             raise ConfigError("and every_steps are both given; keep one", "frame_rate_hz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModesConfig(Section):
+    """A start in the middle of a motion: bent and swinging along the body's lowest modes, by amounts that an estimate
+    finds beside the pose and the rigid motion."""
+
+    count: int = quantity(20, low=1, high=MOST_MODES, doc="modes; more of them take longer and explain finer waves")
 
 
 Field = tuple[Any, Any]  # type and declaration

@@ -185,7 +185,7 @@ def check_optional() -> list[Check]:
         ("plotly", "plotly", "the report's 3D view", "plotly"),
         ("shtab", "shtab", "shell completion", "shtab"),
         ("Open3D", "open3d", "scan --prior poisson", "'soft_estimator[perception]'"),
-        ("rosbags", "rosbags", "reading and writing bags", "'rosbags>=0.11,<0.12'"),
+        ("rosbags", "rosbags", "reading and writing bags", "'rosbags>=0.11.6,<0.12'"),
         ("viser", "viser", "soft-estimator view", "'soft_estimator[viewer]'"),
     )
     out = []

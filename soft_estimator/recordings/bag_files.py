@@ -178,6 +178,6 @@ def _import_rosbags() -> tuple[Any, Any]:
         from rosbags.rosbag2 import Reader
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
-        raise ValueError("reading a bag needs rosbags; run: pip install 'rosbags>=0.11,<0.12'") from error
+        raise ValueError("reading a bag needs rosbags; run: pip install 'rosbags>=0.11.6,<0.12'") from error
     bound_chunks()
     return Reader, get_typestore(Stores.ROS2_JAZZY)

@@ -241,7 +241,7 @@ def _import_rosbags() -> tuple[Any, Any, Any]:
         from rosbags.rosbag2 import StoragePlugin, Writer
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
-        raise ValueError("writing a bag needs rosbags; run: pip install 'rosbags>=0.11,<0.12'") from error
+        raise ValueError("writing a bag needs rosbags; run: pip install 'rosbags>=0.11.6,<0.12'") from error
     return Writer, StoragePlugin, get_typestore(Stores.ROS2_JAZZY)
 
 

@@ -38,7 +38,7 @@ def check_memory(
     available = available_memory_bytes() if memory_bytes is None else memory_bytes
     span = np.asarray(cells, dtype=np.float64) * spacing_m
     longest = float(np.max(span))
-    counted_m, grid = _coarse(sample, spacing_m, max(spacing_m, longest / _COUNTED_CELLS))
+    counted_m, grid = _coarse(sample, spacing_m, max(spacing_m, longest / _COUNTED_CELLS), span, available, key)
     inside = int((grid.phi_m < 0).sum())
     around = count_active_nodes(grid) - inside
 
@@ -62,10 +62,23 @@ def check_memory(
 
 
 def _coarse(
-    sample: Callable[[float], SignedDistanceGrid], finest_m: float, spacing_m: float
+    sample: Callable[[float], SignedDistanceGrid],
+    finest_m: float,
+    spacing_m: float,
+    span_m: np.ndarray,
+    available: float,
+    key: str,
 ) -> tuple[float, SignedDistanceGrid]:
-    """A spacing [m], halved until it resolves the body, and its grid."""
+    """A spacing [m], halved until it resolves the body, and its grid; small parts far apart make that a large one."""
     while True:
+        bytes_ = float(np.prod(span_m / spacing_m + _BORDER_NODES)) * BYTES_PER_GRID_NODE
+        if bytes_ > available:
+            raise ConfigError(
+                f"= {finest_m:.3g} m makes a grid that needs over {bytes_ / 1e9:.3g} GB of memory where "
+                f"{available / 1e9:.3g} GB are available, and coarser ones show nothing of the body; bring its parts "
+                "closer together, or make them thicker",
+                key,
+            )
         try:
             return spacing_m, sample(spacing_m)
         except ValueError:
