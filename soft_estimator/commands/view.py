@@ -17,7 +17,8 @@ DESCRIPTION = """Serve a page that shows the observed points, the twin coloured 
 plane, and the parameters over time with their 95 % bands, while they are estimated. Buttons: Pause, Reset.
 
   --topics        the live graph, by its ROS 2 topics (default where a graph is what you have)
-  --replay BAG    a recorded bag, run through the live estimator here, without ROS
+  --replay BAG    a recorded bag, run through the live estimator here, without ROS; or a folder that measure wrote,
+                  with the recording and the scene it names
   --demo          the simulated camera of the scene, without ROS
 
 The page is for this machine only (127.0.0.1) unless --host says otherwise. It loads nothing from the network."""
@@ -25,6 +26,7 @@ The page is for this machine only (127.0.0.1) unless --host says otherwise. It l
 EPILOG = """examples:
   soft-estimator view --demo
   soft-estimator view --replay bags/ball --scene bouncing_ball
+  soft-estimator view --replay out/mine                        # what measure found, and what it saw
   soft-estimator view --topics
   soft-estimator view --topics --host 0.0.0.0 --port 9000      # for the whole network: everyone may press Reset"""
 
@@ -40,10 +42,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--topics", action="store_true", help="show the live graph (needs rclpy)")
-    source.add_argument("--replay", metavar="BAG", type=Path, help="run this bag through the live estimator")
+    source.add_argument("--replay", metavar="BAG|DIR", type=Path, help="run this bag through the live estimator")
     source.add_argument("--demo", action="store_true", help="run the scene's simulated camera")
     parser.add_argument(
-        "--scene", metavar="SCENE", default="demo_drop", help="of --replay and --demo (default: demo_drop)"
+        "--scene", metavar="SCENE", help="of --replay and --demo (default: demo_drop, or the one that measure wrote)"
     )
     parser.add_argument("--namespace", metavar="NAME", default="", help="of --topics: the graph's namespace")
     parser.add_argument("--rate", metavar="X", type=_rate, default=1.0, help="speed of --replay, --demo (default: 1)")
@@ -126,12 +128,27 @@ def _recording(args: argparse.Namespace) -> tuple[Any, str]:
 
     if args.replay is not None and not args.replay.exists():
         raise ValueError(f"--replay {args.replay} does not exist; give the folder of a bag, or its .mcap or .db3 file")
-    config, folder = load_replay({"scene": args.scene}, Path())
+    recording, scene_file = measured(args.replay)
+    config, folder = load_replay({"scene": args.scene or scene_file}, Path())
     given = {"topic": args.topic, "fixed_frame": args.fixed_frame, "sensor_pose": args.sensor_pose}
     given["frames"] = args.frames or None
     config = replace(config, **{key: value for key, value in given.items() if value is not None})
     config = replace(config, finder=finder_of(args, config.finder))
     scene = build_scene(config.scene, folder, args.data)
     backend = choose_backend(args.backend, config.scene.solver.precision)
-    what = config.scene.name if args.replay is None else f"{args.replay.name} as {config.scene.name}"
-    return ReplaySource(scene, config, backend, args.replay, args.rate), what
+    what = config.scene.name if recording is None else f"{recording.name} as {config.scene.name}"
+    return ReplaySource(scene, config, backend, recording, args.rate), what
+
+
+def measured(path: Path | None) -> tuple[Path | None, str]:
+    """The recording and the scene of a folder that `measure` wrote; of anything else itself, and the demo's scene."""
+    result = None if path is None else path / "measurement.json"
+    if path is None or result is None or not result.is_file():
+        return path, "demo_drop"
+    try:
+        recording = Path(str(json.loads(result.read_text(encoding="utf-8"))["recording"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{result} is no result of measure ({error}); measure the recording again") from error
+    if not recording.exists():
+        raise ValueError(f"{result} names the recording {recording}, which is not there; go to where it was measured")
+    return recording, str(path / "scene.yaml")

@@ -93,6 +93,7 @@ class Measurement:
         return [
             f"soft-estimator replay {bag} --scene {scene} --out {shlex.quote(str(Path(folder) / 'replay'))}",
             f"soft-estimator run live --preset realsense_d435 --scene {scene} --sensor-pose {pose}",
+            f"soft-estimator view --replay {shlex.quote(str(folder))}",
             f"soft-estimator export {shlex.quote(str(folder))} --to mjcf --samples 20",
         ]
 

@@ -22,6 +22,10 @@ DRAW_EVERY_S = 0.1
 MOST_POINTS = 20_000
 MOST_PLOTS = 40
 POINT_COLOUR, PLANE_COLOUR = (40, 48, 60), (150, 165, 185)
+_LEGEND = (
+    "**dark points**: what the camera saw · **coloured body**: the model at that moment, by how far the points lie off "
+    "it, or by its strain (Show) · **grey plane**: where it touches"
+)
 _STATES = {"tracking": "● tracking", "starting": "○ starting", "lost": "**✕ object lost**", "ended": "■ ended"}
 
 
@@ -124,6 +128,7 @@ class Viewer:
         reset = gui.add_button("Reset", hint="forget everything and start from the first guesses")
         reset.on_click(lambda _: self._reset())
         self._said = gui.add_markdown("")
+        gui.add_markdown(_LEGEND)
         with gui.add_folder("Show", expand_by_default=False):
             self._colour = gui.add_dropdown("Colour by", ("residual", "strain"))
             self._boxes = {name: gui.add_checkbox(name, True) for name in ("points", "twin", "plane")}
