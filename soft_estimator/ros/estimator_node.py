@@ -217,6 +217,7 @@ class EstimatorNode(ManagedNode):
         self.window_config = config
 
         def exchange() -> None:
+            self.order.episode_gap_s = config.jump_s
             if self.window is not None:
                 self.window.use(config)
 

@@ -39,9 +39,10 @@ _FAR = 1.0
 # Within so many steps over which a motion counts as linear the last window keeps its Jacobian: the residuals are exact,
 # and a direction that is a little off still leads to the minimum, in a third of the time.
 _KEPT_WITHIN = 4.0
-# A step that does not lower the cost and was to lower it by no more than this, a seventh of a standard deviation in the
-# variables, is at the minimum: points that cross a cell's face make the cost rough on that scale.
-_HARDLY = 0.01
+# A step that does not lower the cost and was to lower it by no more than this, a third of a standard deviation in the
+# variables, is at the minimum: points that cross a cell's face make the cost rough on that scale, by 3 for the 45
+# frames of a beam.
+_HARDLY = 0.05
 
 
 @dataclass

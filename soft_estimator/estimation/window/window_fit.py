@@ -24,6 +24,7 @@ from soft_estimator.physics.frame_times import between
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
+_UNKNOWN = 0.3  # standard deviations of a variable, within which it may lie anywhere
 _LONGEST_STEP = 1.0  # of any variable: a factor of e in stiffness; farther off no direction means anything
 _MOST_DAMPING_OF_A_NEW_FRAME = 0.1  # what a frame before could not do, a new one may
 # An answer between frames goes the whole way of its linearisation unless the last steps had to be damped by more.
@@ -88,7 +89,7 @@ class WindowFit:
     @property
     def holds(self) -> bool:
         """Whether the linearisation reaches the minimum."""
-        return self._holds(self._free_step().by)
+        return self._reaches(self.at, self._free_step().by)
 
     def _free_step(self) -> Step:
         """The step to the minimum, damped only where the last steps had to be."""
@@ -125,13 +126,15 @@ class WindowFit:
 
     def step(self, at: WindowRun, damping: float) -> Step:
         rows = self._evaluation(at)
+        gradient = rows.known_jacobian.T @ rows.slope + self.knowledge.gradient(at.z)
+        return damped_step(self._hessian(rows), gradient, damping, _LONGEST_STEP)
+
+    def _hessian(self, rows: Evaluation) -> np.ndarray:
         jacobian = rows.known_jacobian
-        hessian = jacobian.T @ (jacobian * rows.weight[:, None]) + self.knowledge.information
-        gradient = jacobian.T @ rows.slope + self.knowledge.gradient(at.z)
-        return damped_step(hessian, gradient, damping, _LONGEST_STEP)
+        return jacobian.T @ (jacobian * rows.weight[:, None]) + self.knowledge.information
 
     def stop_before(self, at: WindowRun, step: Step) -> str:
-        if self._holds(step.by):
+        if self._reaches(at, step.by):
             return "the linearisation holds as far as the minimum"
         return "" if self._in_time(self.seconds) else "no time for another simulation"
 
@@ -222,7 +225,7 @@ class WindowFit:
             self.touched,
             self._cost(self.at),
             self._by_fixed(rows),
-            self._holds(step.by),
+            self._reaches(self.at, step.by),
         )
 
     def moved_minimum(self, residuals: list[np.ndarray], before: np.ndarray) -> np.ndarray:
@@ -332,6 +335,12 @@ class WindowFit:
         limits = np.array([self.motion.variables.variables[j].kind.linear_within for j in lasting])
         known = 0.5 * np.sqrt(np.diag(covariance)[lasting])
         return bool((np.abs(step[lasting]) > np.maximum(limits, known)).any())
+
+    def _reaches(self, at: WindowRun, step: np.ndarray) -> bool:
+        """Whether the linearisation reaches the minimum, a step away: it holds over the step, but for variables of
+        which nobody knows that much anyway (the stiffness of a body that has touched nothing)."""
+        known = _UNKNOWN * np.sqrt(np.diag(inverse_of(self._hessian(self._evaluation(at)))))
+        return self._holds(np.where(np.abs(step) <= known, 0.0, step))
 
     def _holds(self, step: np.ndarray) -> bool:
         """Whether the linearisation holds over a step; the surface's offset is linear anyway."""
