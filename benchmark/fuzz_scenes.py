@@ -46,12 +46,20 @@ BASE: dict[str, Any] = {
                "path": [{"time_s": 0.0}, {"time_s": 0.5, "translation_m": [0.01, 0, 0], "rotation_rad": [0, 0.1, 0]}]}],
     "loads": [{"low_m": [-0.1, -0.1, -0.1], "high_m": [0.0, 0.1, 0.1], "force_n": [0, 0, 0.1]}],
     "contact": {"normal": [0, 1, 0.1], "offset_m": 0.0, "stiffness_pa_per_m": 1e7, "sharpness_per_m": 2000,
-                "method": "implicit"},
+                "method": "implicit", "friction": {"coefficient": 0.3, "slip_speed_m_s": 0.002}},
+    "obstacles": [
+        {"shape": {"sphere": {"radius_m": 0.03, "center_m": [-0.3, 0.05, 0.0]}}, "friction": {"coefficient": 0.2},
+         "stiffness_pa_per_m": 1e7, "sharpness_per_m": 2000,
+         "path": [{"time_s": 0.0}, {"time_s": 0.1, "translation_m": [0.05, 0, 0], "rotation_rad": [0, 0.1, 0]}]},
+        {"shape": {"box": {"size_m": [0.1, 0.02, 0.1], "center_m": [0.0, -0.3, 0.0]}}, "edge_m": 0.001},
+        {"shape": {"plane": {"normal": [1, 0, 0], "through_m": [-0.5, 0, 0]}}},
+        {"shape": {"capsule": {"radius_m": 0.01, "start_m": [0.0, -0.3, 0.0], "end_m": [0.4, -0.3, 0.0]}}},
+    ],
     "time": {"step_s": 0.005, "duration_s": 0.1, "integrator": "theta", "theta": 0.5, "rotation": "midpoint"},
     "solver": {"relative_tolerance": 1e-6, "max_iterations": 500, "precision": "float64"},
     "picture": {"eye_m": [0.3, 0.3, 0.5], "target_m": [0, 0, 0], "up": [0, 1, 0], "frames": 4, "width_px": 400},
     "observe": {"cameras": [{"eye_m": [0.3, 0.3, 0.5], "target_m": [0, 0.05, 0], "width_px": 64, "height_px": 48}],
-                "duration_s": 0.1},
+                "duration_s": 0.1, "wrenches": [{"obstacle": 0, "force_std_n": 0.05, "moment_std_nm": 0.001}]},
     "estimate": {"parameters": ["youngs_modulus_pa"]},
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ from soft_estimator.schema import ConfigError
 # A body may begin pressed into an obstacle by this part of its own size, as what lies on something soft does.
 DEEPEST_START = 0.1
 CELLS_OF_A_MESH = 48  # along its longest side, where nobody says how finely it is sampled
-_CELLS_OF_A_PICTURE = 24
+_PICTURE_ROWS = 24  # of a round solid's mesh, from pole to pole; even, so that none lies on the equator
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +81,13 @@ def _shape(
         spacing = obstacle.spacing_m or float(np.ptp(vertices[np.unique(faces)], axis=0).max()) / CELLS_OF_A_MESH
         margin = int(np.ceil(REACH / obstacle.sharpness_per_m / spacing)) + 2
         return Field(mesh_to_sdf(vertices, faces, spacing, margin)), np.eye(3), np.zeros(3), vertices, faces
-    solid: Solid
-    turn, solid_shape = rotation_matrix(np.array(shape.rotation_rad)), build_shape(shape, files, key)
     if isinstance(shape, SphereShape | CapsuleShape | BoxShape):
+        turn = rotation_matrix(np.array(shape.rotation_rad))
         solid, turn, centre = _round(shape, turn, obstacle.edge_m)
-    else:
-        solid, centre = Field(_sampled(solid_shape, obstacle)), np.zeros(3)
-        turn = np.eye(3)
-    vertices, faces = _surface(solid_shape)
-    return solid, turn, centre, (vertices - centre) @ turn, faces
+        return solid, turn, centre, *_round_surface(solid)
+    grid = _sampled(build_shape(shape, files, key), obstacle)
+    surface = extract_surface(grid)
+    return Field(grid), np.eye(3), np.zeros(3), surface.positions_m(grid.node_positions_m()), surface.faces
 
 
 def _round(
@@ -120,12 +118,31 @@ def _sampled(shape: shapes.Shape, obstacle: ObstacleConfig) -> SignedDistanceGri
     return shapes.sample(shape, spacing, margin)
 
 
-def _surface(shape: shapes.Shape) -> tuple[np.ndarray, np.ndarray]:
-    """A mesh to look at, (V, 3) [m] and (T, 3)."""
-    low, high = shape.bounds_m()
-    grid = shapes.sample(shape, float((high - low).max()) / _CELLS_OF_A_PICTURE)
-    surface = extract_surface(grid)
-    return surface.positions_m(grid.node_positions_m()), surface.faces
+def _round_surface(solid: Round) -> tuple[np.ndarray, np.ndarray]:
+    """A mesh to look at, (V, 3) [m] and (T, 3): directions n over a sphere, each from the corner of the core it points
+    away from."""
+    rows, columns = _PICTURE_ROWS, 2 * _PICTURE_ROWS
+    polar = np.pi * (np.arange(rows) + 0.5) / rows  # no direction lies along an axis, so each has one corner
+    around = 2 * np.pi * (np.arange(columns) + 0.5) / columns
+    n = np.stack(
+        [
+            np.outer(np.sin(polar), np.cos(around)),
+            np.outer(np.sin(polar), np.sin(around)),
+            np.repeat(np.cos(polar)[:, None], columns, axis=1),
+        ],
+        axis=2,
+    )
+    ends = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]])
+    directions = np.concatenate([n.reshape(-1, 3), ends])
+    corners = np.concatenate([np.sign(n.reshape(-1, 3)), ends])
+    i, j = np.meshgrid(np.arange(rows - 1), np.arange(columns), indexing="ij")
+    a, b = i * columns + j, i * columns + (j + 1) % columns
+    sides = np.stack([a, a + columns, b, b, a + columns, b + columns], axis=-1).reshape(-1, 3)
+    first, last, ring = rows * columns, rows * columns + 1, np.arange(columns)
+    top = np.stack([np.full(columns, first), ring, (ring + 1) % columns], axis=1)
+    low = ring + (rows - 1) * columns
+    bottom = np.stack([low, np.full(columns, last), np.roll(low, -1)], axis=1)
+    return corners * np.array(solid.half_m) + solid.radius_m * directions, np.concatenate([sides, top, bottom])
 
 
 def _square(half_m: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
