@@ -83,7 +83,8 @@ NODES = (
                 "estimate",
                 "diagnostic_msgs/msg/DiagnosticArray",
                 LATCHED,
-                "a status for each parameter: value, std, low, high (95 %), unit; WARN: not observable, STALE: lost",
+                "a status for each parameter: value, std, low, high (95 %), unit; WARN: not observable, STALE: lost; "
+                "and one for the window: age_s when sent, frames_skipped so far; WARN: does not fit, not settled, late",
             ),
             Topic("estimate/<name>", "std_msgs/msg/Float64", LATCHED, "the value alone, SI"),
             Topic("/tf", "tf2_msgs/msg/TFMessage", RELIABLE, "with publish_tf: contact_plane and soft_object"),

@@ -51,6 +51,15 @@ def test_a_lost_object_makes_every_parameter_stale() -> None:
     assert "hidden" in message.status[0].message
 
 
+@pytest.mark.parametrize(("late", "level", "said"), [(False, "0", "tracking"), (True, "1", "2.5 s old")])
+def test_an_estimate_says_how_old_it_is(late: bool, level: str, said: str) -> None:
+    """Its age and the frames left out so far are numbers of the window; one that is too late is a warning."""
+    message = reports.estimate_message(Header(), estimate(), "ball", reports.Delay(2.5, late, 7))
+    row = reports.values_in(message)["window"]
+    assert (float(row["age_s"]), row["frames_skipped"], row["level"]) == (2.5, "7", level)
+    assert said in message.status[0].message
+
+
 def test_several_materials_keep_their_numbers() -> None:
     names = reports.shown_names(estimate(regions=2).parameters)
     assert names[:2] == ["youngs_modulus_pa[0]", "youngs_modulus_pa[1]"]
