@@ -363,4 +363,4 @@ def test_random_scenes_with_obstacles_friction_and_tools(number):
     1 % of what the scene and its tools have to give."""
     record = run_among_obstacles(0, number, 30)
     assert record["tools"] and record["rough"] and record["steps"] == 30 and not record["failure"]
-    assert record["gain"] < 0.01 or record["fell_back"]
+    assert record["gain"] < 0.01 or record["flagged"]

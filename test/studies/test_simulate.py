@@ -18,7 +18,14 @@ from soft_estimator.pictures.motion_pictures import Frame, choose_camera, strain
 from soft_estimator.pictures.surface_values import equivalent_strain
 from soft_estimator.scene.scene import build_scene
 from soft_estimator.schema import load
-from soft_estimator.studies.simulate import SimulationResult, gif_steps, simulate, strip_steps, write_result
+from soft_estimator.studies.simulate import (
+    SimulationResult,
+    gif_steps,
+    lasting_gain_j,
+    simulate,
+    strip_steps,
+    write_result,
+)
 
 
 def small_scene(**changes: Any) -> SceneConfig:
@@ -143,3 +150,11 @@ def test_the_camera_sees_the_whole_motion(fall: SimulationResult) -> None:
         x, y, z = camera.to_camera_frame(frame.vertices_m).T
         u, v = camera.fx_px * x / z + camera.cx_px, camera.fy_px * y / z + camera.cy_px
         assert (z > 0).all() and u.min() > 0 and u.max() < 319 and v.min() > 0 and v.max() < 239
+
+
+def test_a_gain_counts_where_it_lasts() -> None:
+    """One state above the start is taken out again by the next; five in a row are a gain, by the least of them."""
+    total = np.array([1.0, 1.5, 1.0, 0.9, 0.9, 0.9, 0.9])
+    assert lasting_gain_j(total) == 0.0
+    assert lasting_gain_j(np.array([1.0, 1.3, 1.2, 1.4, 1.25, 1.3, 0.5])) == pytest.approx(0.2)
+    assert lasting_gain_j(np.array([1.0, 1.2])) == 0.0
