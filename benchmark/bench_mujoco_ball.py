@@ -6,9 +6,9 @@ python benchmark/bench_mujoco_ball.py [--speeds 0.6,0.2] [--spacing-mm 10] [--dr
 MuJoCo (`pip install -e '.[export-test]'`) simulates a flex: linear tetrahedra with lumped mass, the law of Saint Venant
 and Kirchhoff, explicit steps, its own soft contact of vertices with the plane. Nothing of that is ours but where the
 mesh's vertices lie at rest. Its law is not ours: compressed to λ of its length, a bar of Saint Venant and Kirchhoff
-pushes back by E λ (1 - λ²)/2 where Hooke's, turned along, pushes by E (1 - λ): 14 % less at λ = 0.9, 28 % at 0.8. A
-ball that lands hard is then softer than its E, one that lands gently less so. What comes back is not MuJoCo's E to the
-last per cent; how far off it is, and whether the interval says so, is what this shows.
+pushes back by E λ (1 + λ)(1 - λ)/2 where Hooke's, turned along, pushes by E (1 - λ): 14 % less at λ = 0.9, 28 % at 0.8.
+Its vertices sink into the plane and leave it in their own way, too. What comes back is not MuJoCo's E to the last per
+cent; how far off it is, and whether the interval says so, is what this shows.
 
 Each draw picks points of the side that faces a camera, 90 frames a second from before the touch until the ball is in
 the air again, and adds noise in all directions. E, ν and damping are estimated; density, plane and shape are held
