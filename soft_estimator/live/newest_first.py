@@ -57,6 +57,8 @@ class NewestFirst:
         newest = len(stamps_s) - 1
         if need == ANY or self._last_s is None:  # a motion seen from its beginning tells more than its middle
             return Choice(next(k for k, s in enumerate(stamps_s) if stamps_s[newest] - s <= self.most_behind_s))
+        if stamps_s[0] < self._last_s - OUT_OF_ORDER_S:  # time went back before all of them: a new episode
+            return Choice(0)
         reach_s = self._last_s + _JITTER * self.longest_gap_s
         near = [k for k, stamp_s in enumerate(stamps_s) if stamp_s <= reach_s]
         place = near[-1] if need == FOLLOW and near else 0

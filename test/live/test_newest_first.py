@@ -56,6 +56,7 @@ def test_a_new_episode_begins_with_its_first_frame(second_s: float) -> None:
     motion is history."""
     stamps = [1.03, 1.06, second_s, second_s + 0.03, second_s + 0.06]
     assert fresh().choose(stamps, FOLLOW) == Choice(2)
+    assert fresh().choose(stamps[2:], FOLLOW) == Choice(0)  # where nothing is left of the old one
 
 
 @pytest.mark.parametrize("work_s", [0.02, 0.08, 0.095])

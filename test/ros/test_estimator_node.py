@@ -82,12 +82,21 @@ def says(peer: Any, text: str) -> Any:
     return lambda: (status := peer.diagnosis(NODE)) is not None and text in status.message
 
 
+def ready(peer: Any) -> Any:
+    """Whether the window is there: frames that wait for it to be built are late, and said to be."""
+    return lambda: (
+        (status := peer.diagnosis(NODE)) is not None
+        and {v.key: v.value for v in status.values}["window"] != "preparing"
+    )
+
+
 def test_a_falling_body_tells_nothing_of_its_stiffness(peer: Any, processes: Any, scene_file: Path) -> None:
     save_to = scene_file.parent / "saved"
     process, estimates, falling = start(peer, processes, scene_file, save_to=str(save_to))
     early = peer.call(Trigger, f"/{NODE}/save", Trigger.Request())
     assert not early.success and early.message == "there is no estimate yet"
     singles, planes = peer.listen(Float64, "estimate/youngs_modulus_pa"), peer.listen(PoseStamped, "contact_plane")
+    peer.until(ready(peer), 120, "the window is there")
     falling.fall(100.0)
     peer.until(lambda: estimates and seconds_of(estimates[-1].header.stamp) > 100.11, 120, "the fall is explained")
     values = values_in(estimates[-1])
@@ -190,14 +199,7 @@ def test_diagnostics_go_on_when_the_clock_stands_still(peer: Any, processes: Any
     Single numbers have their topic before there is one.
     """
     _, _, falling = start(peer, processes, scene_file, use_sim_time=True, quiet_after_s=1.0)
-    peer.until(
-        lambda: (
-            (status := peer.diagnosis(NODE)) is not None
-            and {v.key: v.value for v in status.values}["window"] != "preparing"
-        ),
-        120,
-        "the window is there",
-    )
+    peer.until(ready(peer), 120, "the window is there")
     names = {name for name, _ in peer.node.get_topic_names_and_types()}
     assert {"/estimate/youngs_modulus_pa", "/estimate/plane_offset_m"} <= names
     falling.fall(100.0, frames=1)
