@@ -22,8 +22,9 @@ E and ν are estimated, all else is known. The search starts at the truth, which
 prior around values 10 % and 0.05 off. What grid and step do to the answer is taken off by one simulation on the grid
 refined once and one with half the step, and what may be left of it is in the stated deviation, as in `soft-estimator
 estimate`. These simulations do not know the noise: they are run once a case, at the truth, where each draw's own answer
-would move their difference by a part in a hundred. Nor does our own motion: draws are fitted to the one at the truth
-and its change with E and ν there, and --searched of each case by the whole search too, to see the difference.
+would move their difference by a part in a hundred. Nor does our own motion: draws are fitted to a parabola in ν through
+motions at the truth and at two other ν, linear in E, and --searched of each case by the whole search too, to see the
+difference.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def main() -> int:
         alike = [tuple(truth for truth in truths if truth.poissons_ratio == nu) for nu in values]
         # The longest first.
         parts: list[tuple[tuple[Truth, ...], str]] = [(same, "reference") for same in alike]
-        parts += [((truth,), part) for part in ("finer", "shorter", "coarse") for truth in truths]
+        parts += [((truth,), part) for part in ("finer", "shorter", "coarse", "less", "more") for truth in truths]
         list(spread(prepare, parts, args.workers, "shared by all draws"))
         counts = {True: min(args.searched, args.draws), False: args.draws}
         kinds = [(truth, whole, seed) for truth in truths for whole in (True, False) for seed in range(counts[whole])]

@@ -125,13 +125,13 @@ def model_of(case: Case, cells: int, step_s: float) -> Model:
 
 
 def problem_of(truth: Truth, frames: list[ObservedFrame], *, searched: bool) -> Problem:
-    """Our beam with E and ν to be found; unless it is to be searched in full, by a motion made linear at the truth."""
+    """Our beam with E and ν to be found; unless it is to be searched in full, from motions simulated beforehand."""
     true, model = truth.parameters, model_of(truth.case, truth.cells, truth.case.step_s)
     guess = replace(true, youngs_modulus_pa=np.array([1.1 * YOUNG]), poissons_ratio=truth.poissons_ratio - 0.05)
     variables, field = make_variables(guess, NAMES), our_beam(truth.cells)[1]
     if searched:
         return Problem(model, variables, frames, field=field)
-    return LinearMotion(model, variables, frames, truth, field)
+    return KnownMotion(model, variables, frames, truth, field)
 
 
 @dataclass(frozen=True)
@@ -143,42 +143,54 @@ class Seen:
     far: int
 
     def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
-        raise NotImplementedError("a linear motion has no adjoint")
+        raise NotImplementedError("a known motion has no adjoint")
 
 
-class LinearMotion(Problem):
-    """The motion that our simulation has at the truth, and its change with E and ν there: u(θ) = u + ∂u/∂θ (θ - truth).
+class KnownMotion(Problem):
+    """Our motions at the truth and with two other values of ν, and their change with E: u(θ) is a parabola through the
+    three in θ_ν, linear in θ_E.
 
-    Distances are taken from the surface so moved, not made linear. All draws of a case share the simulation.
+    Distances are taken from the surface so moved, not made linear. All draws of a case share the simulations.
     """
 
     def __init__(
         self, model: Model, variables: Variables, frames: list[ObservedFrame], truth: Truth, field: CarriedField
     ) -> None:
         super().__init__(model, variables, frames, field=field)
-        self.motion, self.slopes = (prepared(truth.file(part)) for part in ("coarse", "slopes"))
+        self.motions = np.stack([prepared(truth.file(part)) for part in AROUND])
+        self.slopes = np.stack([prepared(truth.file(f"{part}_slope")) for part in AROUND])
         self.true = make_variables(truth.parameters, NAMES).start()
 
     def run(self, theta: np.ndarray, frames: list[Any], *, jacobian: bool) -> Run:
-        off, seen, rows = theta - self.true, [], []
-        for frame, motion, slope in zip(frames, self.motion, self.slopes, strict=True):
-            at = point_residuals(self.model.body, self.field, frame, motion + slope @ off)
-            seen.append(at)
-            rows.append(at.changes(slope) / frame.std_m[:, None])
+        by_e, by_nu = theta - self.true
+        share, slope = parabola(by_nu / ASIDE)
+        at_nu = self.motions + by_e * self.slopes
+        u, du = np.tensordot(share, at_nu, 1), np.tensordot(share, self.slopes, 1)
+        changes = np.stack([du, np.tensordot(slope / ASIDE, at_nu, 1)], axis=-1)
+        seen = [point_residuals(self.model.body, self.field, f, x) for f, x in zip(frames, u, strict=True)]
+        rows = [at.changes(c) / f.std_m[:, None] for at, c, f in zip(seen, changes, frames, strict=True)]
         whitened = [at.value_m / frame.std_m for at, frame in zip(seen, frames, strict=True)]
         return Seen(whitened, np.concatenate(rows) if jacobian else None, sum(int(at.far.sum()) for at in seen))
 
 
+def parabola(x: float) -> tuple[np.ndarray, np.ndarray]:
+    """Shares, and their slopes, of the values at 0, -1 and 1 in that of the parabola through them at x, (3,) each."""
+    return np.array([1 - x * x, 0.5 * x * (x - 1), 0.5 * x * (x + 1)]), np.array([-2 * x, x - 0.5, x + 0.5])
+
+
 # What all draws of a case share, each part (resolution, steps a step) a task of its own.
 REFINED = {"coarse": (1, 1), "finer": (2, 1), "shorter": (1, 2)}
+# Motions on our own grid, and how far their ν is from the truth in θ: .24 and .36 about ν = .3, .42 and .47 about .45.
+ASIDE = 0.5
+AROUND = {"coarse": 0.0, "less": -ASIDE, "more": ASIDE}
 
 
 def prepare(item: tuple[tuple[Truth, ...], str]) -> float:
     """Write a part of what all draws share; the seconds it took.
 
     "reference": of several cases with one beam, the other solver's points, their normals (world frame, (T, P, 3) each)
-    and areas; else one of REFINED: u of our own simulation at the truth in all frames, (T, N, 3), with "coarse" its
-    slopes by θ, (T, N, 3, 2), too.
+    and areas; else one of REFINED or AROUND: u of our own simulation at the truth, or with another ν, in all frames,
+    (T, N, 3), and of those AROUND it their slopes by θ_E, (T, N, 3), too.
     """
     truths, part = item
     clock = perf_counter()
@@ -202,12 +214,12 @@ def write_reference(truth: Truth, beam: Beam) -> None:
 
 
 def write_motion(truth: Truth, part: str) -> None:
-    case = truth.case
-    finer, shorter = REFINED[part]
-    simulation = Simulation(model_of(case, finer * truth.cells, case.step_s / shorter), truth.parameters)
-    tangent, variables = None, make_variables(truth.parameters, NAMES)
-    if part == "coarse":
-        tangent = Tangent(simulation, variables.directions(variables.start()))
+    case, (finer, shorter) = truth.case, REFINED.get(part, (1, 1))
+    variables = make_variables(truth.parameters, NAMES)
+    theta = variables.start() + np.array([0.0, AROUND.get(part, 0.0)])
+    model = model_of(case, finer * truth.cells, case.step_s / shorter)
+    simulation = Simulation(model, variables.parameters(theta))
+    tangent = Tangent(simulation, variables.directions(theta)[:1]) if part in AROUND else None
     state, motion, slopes = simulation.initial_state(), [], []
     changes = None if tangent is None else tangent.initial()
     for step in range(1, shorter * STEPS + 1):
@@ -218,13 +230,13 @@ def write_motion(truth: Truth, part: str) -> None:
         if step % (shorter * STEPS // FRAMES) == 0:
             motion.append(state.u)
             if changes is not None:
-                slopes.append(changes.u[:, :, : len(NAMES)])
+                slopes.append(changes.u[:, :, 0])
     np.save(truth.file(part), np.stack(motion))
     if slopes:
-        np.save(truth.file("slopes"), np.stack(slopes))
+        np.save(truth.file(f"{part}_slope"), np.stack(slopes))
 
 
-@lru_cache(maxsize=6)
+@lru_cache(maxsize=12)
 def prepared(file: Path) -> np.ndarray:
     return np.load(file)
 

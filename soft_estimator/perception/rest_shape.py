@@ -42,7 +42,9 @@ def rest_shape_from_mesh(
 
 
 def rest_shape_from_primitive(shape: Shape, target_cells: int = 4000) -> SignedDistanceGrid:
-    """A rest shape from an analytic body, with about target_cells active cells."""
+    """A rest shape from an analytic body, with about target_cells active cells; a box, whose faces lie on planes of the
+    grid, may have a fifth more or less."""
+    _check_target(target_cells)
     low, high = shape.bounds_m()
     coarse = sample(shape, float((high - low).max()) / 24)
     surface = extract_surface(coarse)
@@ -75,10 +77,14 @@ def count_active_cells(grid: SignedDistanceGrid) -> int:
     return int(mask.sum())
 
 
-def _search_spacing(make, volume_m3: float, target_cells: int) -> SignedDistanceGrid:  # type: ignore[no-untyped-def]
-    """Try spacings until the active cells are within 5 % of the target, four times at most; the nearest try wins."""
+def _check_target(target_cells: int) -> None:
     if target_cells < 8:
         raise ValueError(f"target_cells is {target_cells}; a body needs at least 8")
+
+
+def _search_spacing(make, volume_m3: float, target_cells: int) -> SignedDistanceGrid:  # type: ignore[no-untyped-def]
+    """Try spacings until the active cells are within 5 % of the target, four times at most; the nearest try wins."""
+    _check_target(target_cells)
     spacing, best, best_miss = (volume_m3 / target_cells) ** (1 / 3), None, np.inf
     for _ in range(4):
         try:

@@ -41,10 +41,14 @@ def test_a_wrong_unit_is_found_out_and_the_right_one_named(tmp_path: Path) -> No
 @pytest.mark.parametrize("shape", [Box((0.1, 0.05, 0.2)), Sphere(0.05), Torus(0.06, 0.02)])
 @pytest.mark.parametrize("cells", [500, 5000])
 def test_a_primitive_gets_the_cells_that_were_asked_for(shape: Box, cells: int) -> None:
-    # cells come in whole layers, so a tenth is what can be promised
-    assert count_active_cells(rest_shape_from_primitive(shape, cells)) == pytest.approx(cells, rel=0.1)
+    # cells come in whole layers, so a tenth is what can be promised; a fifth where faces are to lie on planes of the
+    # grid: one layer more or less on each side of 9 x 18 x 36 cells
+    rel = 0.2 if isinstance(shape, Box) else 0.1
+    assert count_active_cells(rest_shape_from_primitive(shape, cells)) == pytest.approx(cells, rel=rel)
 
 
 def test_too_few_cells_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 8"):
         rest_shape_from_primitive(Sphere(0.05), 1)
+    with pytest.raises(ValueError, match="at least 8"):
+        rest_shape_from_primitive(Box((0.1, 0.05, 0.2)), 7)
