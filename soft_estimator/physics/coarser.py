@@ -129,7 +129,7 @@ def _prolongation(fine: Body, coarse: Body) -> sp.csr_matrix:
     number = np.full(np.array(coarse.grid.shape) + 2, -1)
     number[tuple(low.T + 1)] = np.arange(len(low))
     at = (fine.node_position_m - coarse.grid.origin_m) / spacing
-    cell = np.full(len(at), -1)
+    cell: np.ndarray = np.full(len(at), -1)
     for back in np.ndindex(2, 2, 2):  # a node between two cells may lie in either
         base = np.floor(at + 1e-6).astype(np.int64) - back
         inside = ((at - base >= -1e-6) & (at - base <= 1 + 1e-6)).all(axis=1)

@@ -66,9 +66,9 @@ def usable_points(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Points (n, 3) [m] within the box `near`, at most so many of them, evenly taken; their stds (n,) [m]; and how many
     lie outside it."""
-    good = np.ones(len(points), dtype=bool)
+    good: np.ndarray = np.ones(len(points), dtype=bool)
     if near is not None:
-        good = ((points >= near[0]) & (points <= near[1])).all(axis=1)
+        good = np.asarray(((points >= near[0]) & (points <= near[1])).all(axis=1))
     chosen = np.flatnonzero(good)
     if len(chosen) > most:
         chosen = chosen[np.linspace(0, len(chosen) - 1, most).round().astype(np.int64)]
