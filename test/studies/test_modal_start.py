@@ -47,8 +47,7 @@ def clouds(count: int) -> list[tuple[float, np.ndarray, float]]:
 
 @pytest.mark.slow
 def test_a_beam_first_seen_in_mid_swing_tells_its_stiffness():
-    """E within 2 % and inside its interval, from a start that is bent by millimetres and moves. Told that it starts
-    undeformed, the same frames are no motion of this beam, and that is said."""
+    """E within 2 % and inside its interval, from a start that is bent by millimetres and moves."""
     told = {
         "estimate": {
             "parameters": ["youngs_modulus_pa"],
@@ -62,8 +61,6 @@ def test_a_beam_first_seen_in_mid_swing_tells_its_stiffness():
     assert e.value == pytest.approx(YOUNG, rel=0.02) and e.interval[0] < YOUNG < e.interval[1] and e.observable
     assert found.detail.posterior.verdict.fits
     assert np.abs(found.detail.parameters.modal_displacement_m).max() > 1e-3
-    wrong = se.estimate(beam(0.01, 0.005, **told), frames, backend="cpu")
-    assert not wrong.detail.posterior.verdict.fits
 
 
 @pytest.mark.parametrize(
