@@ -85,7 +85,7 @@ setup(
         "tqdm>=4.65,<5",
         "pillow>=10,<14",
         "plotly>=5.20,<8",  # its plotly.js draws the report's 3D view
-        "shtab>=1.7,<2",  # shell completion
+        "shtab>=1.10,<2",  # shell completion
         "rosbags>=0.11.6,<0.12",  # bags, without ROS
     ],
     extras_require={
