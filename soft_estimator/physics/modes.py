@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import eigsh
 
 from soft_estimator.parameters import MOST_MODES
+from soft_estimator.physics.between_grids import prolongation
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.gradient import ParameterGradient
 
@@ -76,7 +77,7 @@ class Modes:
 
     def on(self, coarse: Body, fine: Body) -> Modes:
         """The same shapes on a grid of half the spacing."""
-        carried = _prolongation(coarse, fine)
+        carried = prolongation(fine, coarse)
         return Modes(self.hertz, np.stack([carried @ shape for shape in self.shapes]))
 
 
@@ -96,22 +97,3 @@ def lowest_modes(stiffness: sp.csr_matrix, mass: sp.csr_matrix, free: np.ndarray
     shapes = np.zeros((len(order), len(free)))
     shapes[:, free] = vectors.T[order] * np.sqrt(float(mass.sum()) / 3)
     return Modes(np.sqrt(values[order]) / (2 * np.pi), shapes.reshape(len(order), -1, 3))
-
-
-def _prolongation(coarse: Body, fine: Body) -> sp.csr_matrix:
-    """Values at the nodes of a grid from those at the nodes of one twice as coarse, linear along each axis, (N', N);
-    nodes that the coarse body lacks are left out of the mean, and where it lacks all, the nearest stands in."""
-    h, origin = coarse.grid.spacing_m, coarse.grid.origin_m
-    place = np.round(2 * (fine.node_position_m - origin) / h).astype(np.int64)
-    own = np.round((coarse.node_position_m - origin) / h).astype(np.int64)
-    known = {tuple(at): k for k, at in enumerate(own.tolist())}
-    rows, columns, values = [], [], []
-    for row, at in enumerate(place.tolist()):
-        around = [[x // 2] if x % 2 == 0 else [x // 2, x // 2 + 1] for x in at]
-        near = [known[key] for x in around[0] for y in around[1] for z in around[2] if (key := (x, y, z)) in known]
-        if not near:
-            near = [int(np.argmin(((own - 0.5 * np.array(at)) ** 2).sum(axis=1)))]
-        rows += [row] * len(near)
-        columns += near
-        values += [1.0 / len(near)] * len(near)
-    return sp.csr_matrix((values, (rows, columns)), shape=(len(place), len(own)))
