@@ -1,13 +1,15 @@
-"""The lowest mode of a free elastic ball: its closed form, and its frequency as a simulation shows it.
+"""Modes of a free elastic ball: their closed forms, and their frequencies as a simulation shows them.
 
 The torsional mode (2, 0) twists the halves against each other: u = j₂(k r)/r² z (-y, x, 0), k R = 2.50113, with the
-frequency 2.50113 c_s/(2π R), c_s = √(μ/ρ), for any Poisson's ratio (Lamb 1882).
+frequency 2.50113 c_s/(2π R), c_s = √(μ/ρ), for any Poisson's ratio (Lamb 1882). In the breathing mode all points move
+along the radius, u = j₁(k r) r̂, tan x = x/(1 - x²/(4c²)) with x = k R = ω R/c_p and c = c_s/c_p: it tells about λ.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import brentq
 from scipy.sparse.linalg import eigsh
 from scipy.special import spherical_jn
 
@@ -30,6 +32,30 @@ def torsion_shape(points_m: np.ndarray, radius_m: float, amplitude: float) -> np
     twist = spherical_jn(2, ROOT_TORSION * r / radius_m) / r**2 * points_m[:, 2]
     u = twist[:, None] * np.stack([-points_m[:, 1], points_m[:, 0], np.zeros(len(r))], axis=1)
     return amplitude * radius_m * u / np.abs(u).max()
+
+
+def breathing_hz(young_pa: float, poisson: float, density_kg_m3: float, radius_m: float) -> float:
+    """The closed form of the lowest breathing mode."""
+    shear_speed = np.sqrt(young_pa / (2 * (1 + poisson)) / density_kg_m3)
+    return float(_breathing_root(poisson) * shear_speed / _speed_ratio(poisson) / (2 * np.pi * radius_m))
+
+
+def breathing_shape(points_m: np.ndarray, radius_m: float, poisson: float, amplitude: float) -> np.ndarray:
+    """Displacements (n, 3) [m] of the mode at points of a ball about the origin; the largest is amplitude · R."""
+    r = np.maximum(np.linalg.norm(points_m, axis=1), 1e-9 * radius_m)
+    u = (spherical_jn(1, _breathing_root(poisson) * r / radius_m) / r)[:, None] * points_m
+    return amplitude * radius_m * u / np.abs(u).max()
+
+
+def _speed_ratio(poisson: float) -> float:
+    """c_s/c_p."""
+    return float(np.sqrt((1 - 2 * poisson) / (2 - 2 * poisson)))
+
+
+def _breathing_root(poisson: float) -> float:
+    """The lowest x; multiplied out, so that nothing is divided by zero on the way: it lies between 1.5 and π."""
+    square = 4 * _speed_ratio(poisson) ** 2
+    return float(brentq(lambda x: (square - x * x) * np.sin(x) - square * x * np.cos(x), 1.5, np.pi))
 
 
 def our_first_hz(scene: Scene) -> float:

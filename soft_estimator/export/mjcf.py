@@ -11,6 +11,7 @@ import numpy as np
 from soft_estimator.export.asset import Asset
 from soft_estimator.export.text import numbers, rotation_from_z, xml_comment
 from soft_estimator.geometry.surface import vertex_areas_m2
+from soft_estimator.physics.parameters import Parameters
 
 # Half of a contact's force answers the load, half the depth: the impedance at which MuJoCo's constraint is closest to a
 # spring. A vertex of mass m that is in touch then feels the depth r by 2 m s r, s the stiffness of solref.
@@ -25,6 +26,7 @@ def mjcf_text(asset: Asset) -> str:
     remarks = [
         *asset.remarks,
         "material: Saint Venant-Kirchhoff, the same as measured for small strains",
+        *_before_4(p),
         *_left_out(asset),
         'the time step is that of explicit integration; MuJoCo 4 takes longer ones with integrator="discrete"',
     ]
@@ -42,6 +44,15 @@ def mjcf_text(asset: Asset) -> str:
         "</mujoco>",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _before_4(p: Parameters) -> list[str]:
+    """What to write for versions that take twice Lamé's λ: ν' with λ(ν')/μ(ν') half as large, E' with the same μ."""
+    poisson = p.poissons_ratio / (2 * (1 - p.poissons_ratio))
+    young = ", ".join(f"{e * (1 + poisson) / (1 + p.poissons_ratio):.6g}" for e in p.youngs_modulus_pa)
+    return [
+        f'for MuJoCo 4; 3, which takes twice the first Lame parameter, needs poisson="{poisson:.6g}", young={young}'
+    ]
 
 
 def _left_out(asset: Asset) -> list[str]:
