@@ -149,6 +149,11 @@ class BodyConfig(Section):
         high=4,
         doc="the shape is integrated over on a field this many times as fine, where it is known so well",
     )
+    skin: str = choice(
+        "grid",
+        options=("grid", "detail"),
+        doc="the surface that touches and is seen: the grid's, which bevels edges by up to a cell, or the detail's",
+    )
     stabilisation: float = quantity(
         0.1, low=0, high=1, doc="stiffness against twisting of the empty part of cut cells, as a part of a full cell's"
     )

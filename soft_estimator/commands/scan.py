@@ -180,6 +180,6 @@ def write_body(path: str | Path, body: ScannedBody) -> None:
 
     names = ("vertices_m", "faces", "seen", "coverage", "volume_m3", "rotation", "translation_m", "voxel_m")
     content: dict[str, Any] = {name: getattr(body, name) for name in names}
-    body_file.write_body(path, body.grid, **content, notes=np.array(body.notes, dtype=str))
+    body_file.write_body(path, body.grid, body.detail, **content, notes=np.array(body.notes, dtype=str))
     colours = np.where(body.seen[:, None], _SEEN, _GUESSED).astype(np.uint8)
     write_ply(Path(path).with_suffix(".ply"), body.vertices_m, body.faces, colours)

@@ -41,6 +41,15 @@ def read_npz(path: str | Path, names: Sequence[str], most_bytes: int = MOST_BYTE
         raise ValueError(one_line(error)) from error
 
 
+def has_array(path: str | Path, name: str) -> bool:
+    """Whether a .npz file holds an array of that name; False for what is no such file, too."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return f"{name}.npy" in archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+
+
 def one_line(error: Exception) -> str:
     """What an error says, on one line and not too long."""
     return " ".join(str(error).split())[:300] or type(error).__name__

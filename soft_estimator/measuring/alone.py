@@ -62,7 +62,7 @@ class _Teller:
     """Knows the body's pose in the frame that was looked at last, which is the next one in time."""
 
     def __init__(self, body: ScannedBody) -> None:
-        self.body, self.model, self.width_m = body, prepare_model(body.grid), widest_m(body.vertices_m)
+        self.body, self.model, self.width_m = body, prepare_model(body.detail or body.grid), widest_m(body.vertices_m)
         self._pose: Pose | None = None
         self._time_s, self._points = np.inf, 0
         self.cut = self.untold = 0

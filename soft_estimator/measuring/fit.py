@@ -69,7 +69,7 @@ def scene_plain(
     return {
         "name": name,
         "description": f"An object of {mass_kg:g} kg as it was measured: z is up from the table it lay on.",
-        "body": {"shape": {"scan": {"file": BODY_FILE}}},
+        "body": {"shape": {"scan": {"file": BODY_FILE}}, "skin": "detail"},
         "material": {
             "youngs_modulus_pa": _GUESS_E_PA,
             "poissons_ratio": _GUESS_NU,
@@ -107,7 +107,7 @@ def _known_to(body: ScannedBody) -> dict[str, float]:
 
 def _grid_volume_m3(body: ScannedBody) -> float:
     """Volume of the body as its grid has it, cut at edges by a per cent or two: the mass must be the weighed one."""
-    return build_body(body.grid).volume_m3
+    return build_body(body.grid, detail=body.detail).volume_m3
 
 
 def camera_plain(cloud: Cloud, body: ScannedBody) -> dict[str, Any]:

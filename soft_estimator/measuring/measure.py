@@ -24,7 +24,7 @@ from soft_estimator.perception.scan import ScannedBody
 from soft_estimator.perception.scan_choice import choose_body
 from soft_estimator.perception.scan_frames import gather
 from soft_estimator.perception.sensor_noise import learn_noise
-from soft_estimator.perception.settings import FinderSettings, ScanSettings
+from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
 from soft_estimator.recordings.adjusted import Choice
 from soft_estimator.recordings.interface import Recording
 from soft_estimator.recordings.opening import open_recording
@@ -73,6 +73,29 @@ def measure(
         raise ValueError(f"mass {mass_kg:g} kg must be positive; weigh the object")
     if isinstance(backend, str):
         backend = choose_backend(backend)
+    seen = look_at(path, options, progress)
+    up = None if options.up is None else np.asarray(options.up) / np.linalg.norm(options.up)
+    plain = scene_plain(options.name, seen.body, mass_kg, seen.cloud, seen.noise, seen.survey.rate_hz, up)
+    scene = build_scene(load(SceneConfig, plain, "scene"), Path(), grid=seen.body.grid, detail=seen.body.detail)
+    fit = fit_drops(scene, seen.body, seen.survey.sightings, seen.drops, backend, progress)
+    return _measurement(Path(path), mass_kg, scene, plain, seen, fit)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a recording shows before anything is estimated: where the object is in every frame, its rest shape, its
+    drops, a cloud with it at rest, the camera's noise, and what a reader should know."""
+
+    survey: Survey
+    body: ScannedBody
+    drops: list[Drop]
+    cloud: Cloud
+    noise: NoiseSettings
+    notes: list[str]
+
+
+def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None = None) -> Seen:
+    """Find the object, its rest shape and its drops in a recording."""
     with open_recording(path, options.topic, options.fixed_frame, options.choice) as recording:
         finder, said = _with_noise(recording, options.finder)
         _log.info("%s", said)
@@ -86,12 +109,7 @@ def measure(
         survey = look_through(recording, known, progress, "following the object")
         survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
         drops = _drops(survey, rest_low_m)
-        notes = [*recording.notes, said, *body.notes]
-    up = None if options.up is None else np.asarray(options.up) / np.linalg.norm(options.up)
-    plain = scene_plain(options.name, body, mass_kg, cloud, finder.noise, survey.rate_hz, up)
-    scene = build_scene(load(SceneConfig, plain, "scene"), Path(), grid=body.grid)
-    fit = fit_drops(scene, body, survey.sightings, drops, backend, progress)
-    return _measurement(Path(path), mass_kg, body, scene, plain, survey, fit, notes)
+        return Seen(survey, body, drops, cloud, finder.noise, [*recording.notes, said, *body.notes])
 
 
 def _with_noise(recording: Recording, finder: FinderSettings) -> tuple[FinderSettings, str]:
@@ -164,14 +182,12 @@ def _rest_shape(
 def _measurement(
     path: Path,
     mass_kg: float,
-    body: ScannedBody,
     scene: Scene,
     plain: dict[str, Any],
-    survey: Survey,
+    seen: Seen,
     fit: Fit,
-    notes: list[str],
 ) -> Measurement:
-    refusals = survey.refusals.joined(fit.refusals)
+    refusals = seen.survey.refusals.joined(fit.refusals)
     if not fit.after_drops:
         why = "; ".join(f"{item.count} frames: {item.example}" for item in refusals.most_first()[:3])
         raise NotMeasured(f"no drop gave an estimate ({why or 'too few frames'}); drop it again, in full view")
@@ -182,7 +198,7 @@ def _measurement(
         if e.label in ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s"):
             plain["material"][e.label] = plain["estimate"]["guess"][e.label] = float(e.value)
     return Measurement(
-        path, mass_kg, body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
-        fit.estimates, [e for _, e in fit.after_drops], survey.frames, fit.used, refusals,
-        [*notes, *(note for note in last.notes)],
+        path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
+        fit.estimates, [e for _, e in fit.after_drops], seen.survey.frames, fit.used, refusals,
+        [*seen.notes, *(note for note in last.notes)],
     )  # fmt: skip

@@ -130,7 +130,7 @@ class Measurement:
         content: Mapping[str, Any] = {name: getattr(self.body, name) for name in names}
         return {
             SCENE_FILE: (head + yaml.safe_dump(self.plain, sort_keys=False, allow_unicode=True)).encode(),
-            BODY_FILE: body_bytes(self.body.grid, **content),
+            BODY_FILE: body_bytes(self.body.grid, self.body.detail, **content),
             REST_SHAPE: rest_shape_bytes(self.scene.body),
             RESULT_FILE: (json.dumps(self.summary(), indent=1) + "\n").encode(),
         }

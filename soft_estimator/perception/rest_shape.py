@@ -8,10 +8,13 @@ import numpy as np
 
 from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
 from soft_estimator.geometry.mesh_file import load_mesh, mesh_to_sdf
-from soft_estimator.geometry.shapes import Box, Shape, sample
+from soft_estimator.geometry.shapes import Box, Shape, refine, sample, sample_distance
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3
 
 UNITS_M = {"m": 1.0, "dm": 0.1, "cm": 0.01, "mm": 0.001, "inch": 0.0254}
+DETAIL = 2  # a rest shape's surface is kept on a grid this many times as fine as that of its cells
+BOX_DETAIL = 4  # of a box: its sides are rounded to so fine planes
+_ROUNDED_M, _MORE_CELLS = 0.0003, 0.2  # sides may be off by this [m], or there may be this part more or fewer cells
 PLAUSIBLE_SIZE_M = (0.005, 2.0)  # longest side of a soft object a depth camera can look at
 
 
@@ -41,26 +44,42 @@ def rest_shape_from_mesh(
     return grid_with_cells(vertices, faces, target_cells)
 
 
-def rest_shape_from_primitive(shape: Shape, target_cells: int = 4000) -> SignedDistanceGrid:
-    """A rest shape from an analytic body, with about target_cells active cells; a box, whose faces lie on planes of the
-    grid, may have a fifth more or less."""
+def rest_shape_from_primitive(shape: Shape, target_cells: int = 4000) -> tuple[SignedDistanceGrid, SignedDistanceGrid]:
+    """A rest shape from an analytic body, with about target_cells active cells, and φ on the grid refined by DETAIL.
+
+    A box, whose faces lie on planes of the refined grid, may have a fifth more or fewer cells.
+    """
     _check_target(target_cells)
     low, high = shape.bounds_m()
     coarse = sample(shape, float((high - low).max()) / 24)
     surface = extract_surface(coarse)
     volume = mesh_volume_m3(surface.positions_m(coarse.node_positions_m()), surface.faces)
     if isinstance(shape, Box):
-        return sample(shape, _spacing_of_box(np.array(shape.size_m), (volume / target_cells) ** (1 / 3)))
-    return _search_spacing(lambda spacing: sample(shape, spacing), volume, target_cells)
+        shape, grid = _box_on_planes(shape, target_cells)
+        return grid, refine(shape.distance_m, grid, BOX_DETAIL)
+    grid = _search_spacing(lambda spacing: sample(shape, spacing), volume, target_cells)
+    return grid, refine(shape.distance_m, grid, DETAIL)
 
 
-def _spacing_of_box(size_m: np.ndarray, about_m: float) -> float:
-    """The spacing [m] near a wanted one at which a box' faces lie best on planes of the grid: edges between such faces
-    stay sharp, others are bevelled by a part of a cell."""
-    tries = about_m * np.linspace(0.85, 1.15, 121)
-    cells = size_m[:, None] / tries
-    off = np.abs(cells - np.maximum(np.round(cells), 1.0)) * tries
-    return float(tries[int(np.argmin((off**2).sum(axis=0) + (0.05 * (tries - about_m)) ** 2))])
+def _box_on_planes(box: Box, target_cells: int) -> tuple[Box, SignedDistanceGrid]:
+    """A box with all faces on planes of the refined grid, and its grid of about so many cells.
+
+    Edges between such faces are sharp; a face that lies a tenth of a millimetre inside a plane has its edges bevelled
+    by a whole cell. The sides are rounded for it, by less than cameras know them.
+    """
+    size = np.array(box.size_m)
+    tries = (size.prod() / target_cells) ** (1 / 3) * np.linspace(0.8, 1.3, 1001)
+    parts = np.maximum(np.round(BOX_DETAIL * size[:, None] / tries), BOX_DETAIL)
+    off = parts * tries / BOX_DETAIL - size[:, None]
+    cells = np.ceil(parts / BOX_DETAIL - 1e-6).prod(axis=0)
+    cost = (off**2).sum(axis=0) / _ROUNDED_M**2 + np.log(cells / target_cells) ** 2 / _MORE_CELLS**2
+    best = int(np.argmin(cost))
+    spacing, rounded = float(tries[best]), parts[:, best] * tries[best] / BOX_DETAIL
+    # The low corner stays where it is: the box stands on it, and it lies on planes of the coarse grid.
+    low = np.array(box.centre_m) - 0.5 * size
+    on_planes = Box(rounded, low + 0.5 * rounded)
+    high = low + np.ceil(rounded / spacing - 1e-6) * spacing
+    return on_planes, sample_distance(on_planes.distance_m, low, high, spacing)
 
 
 def grid_with_cells(vertices_m: np.ndarray, faces: np.ndarray, target_cells: int) -> SignedDistanceGrid:

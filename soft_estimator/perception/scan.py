@@ -9,12 +9,14 @@ import numpy as np
 from scipy import ndimage
 
 from soft_estimator.geometry.grid import SignedDistanceGrid
+from soft_estimator.geometry.mesh_file import mesh_distance
+from soft_estimator.geometry.shapes import refine
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3, vertex_areas_m2
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.fusion import Field, View, fuse
 from soft_estimator.perception.objects import ObjectPoints, Why
 from soft_estimator.perception.poisson import poisson_distance_m
-from soft_estimator.perception.rest_shape import grid_with_cells
+from soft_estimator.perception.rest_shape import DETAIL, grid_with_cells
 from soft_estimator.perception.round_back import round_back_m
 from soft_estimator.perception.scan_frames import Frame, ScanData, gather
 from soft_estimator.perception.settings import FinderSettings, ScanSettings
@@ -38,6 +40,7 @@ class ScannedBody:
         prior: what closed the unseen side: revolution, half_turn, mirror, round, extrusion, poisson or none.
         volume_std_m3: standard deviation of the volume [m³]; None where it was not judged (see `choose_body`).
         misfit_m: how far the body, drawn as the cameras saw it, lies off what they saw [m]; None where not judged.
+        detail: signed distance on the grid refined, for edges and thin parts.
     """
 
     grid: SignedDistanceGrid
@@ -54,6 +57,7 @@ class ScannedBody:
     prior: str = ""
     volume_std_m3: float | None = None
     misfit_m: float | None = None
+    detail: SignedDistanceGrid | None = None
 
 
 def fuse_scan(
@@ -151,6 +155,7 @@ def _finish(
     surface = extract_surface(rough)
     vertices = surface.positions_m(rough.node_positions_m())
     grid = grid_with_cells(vertices, surface.faces, settings.target_cells)
+    detail = refine(mesh_distance(vertices, surface.faces), grid, DETAIL)
     seen, probably = _seen(seen_by, surface.node_a, surface.node_b, surface.faces)
     above = (vertices[:, 2] >= 0.5 * fused.spacing_m) | (not stands)
     areas = vertex_areas_m2(vertices, surface.faces)
@@ -163,7 +168,7 @@ def _finish(
         )
     return ScannedBody(
         grid, vertices, surface.faces, seen, coverage, volume, *data.frame, fused.spacing_m, len(data.frames),
-        tuple(notes), settings.symmetry if settings.prior == "symmetry" else settings.prior,
+        tuple(notes), settings.symmetry if settings.prior == "symmetry" else settings.prior, detail=detail,
     )  # fmt: skip
 
 

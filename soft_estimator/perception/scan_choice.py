@@ -128,14 +128,14 @@ def from_primitive(fitted: FittedShape, data: ScanData, settings: ScanSettings) 
     fine = sample(fitted.shape, data.voxel_m)
     surface = extract_surface(fine)
     vertices = surface.positions_m(fine.node_positions_m())
-    grid = rest_shape_from_primitive(fitted.shape, settings.target_cells)
+    grid, detail = rest_shape_from_primitive(fitted.shape, settings.target_cells)
     points = (data.local_m - shift) @ turn
     gap = cKDTree(points).query(vertices, distance_upper_bound=_SEEN_WITHIN_VOXELS * data.voxel_m)[0]
     seen = np.isfinite(gap)
     areas = vertex_areas_m2(vertices, surface.faces)
     return ScannedBody(
         grid, vertices, surface.faces, seen, float(areas[seen].sum() / areas.sum()), fitted.volume_m3, rotation,
-        translation, data.voxel_m, len(data.frames), data.notes, fitted.name, fitted.volume_std_m3,
+        translation, data.voxel_m, len(data.frames), data.notes, fitted.name, fitted.volume_std_m3, detail=detail,
     )  # fmt: skip
 
 

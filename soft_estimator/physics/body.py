@@ -56,6 +56,8 @@ class Body:
         is the
             place of each neighbour, -1 for none.
         surface: the embedded surface. contact_points: where the surface feels the contact plane.
+        skin: φ on the grid refined by a whole number, where it is the surface that touches and is seen; the grid's own
+            bevels edges by a part of a cell.
     """
 
     grid: SignedDistanceGrid
@@ -72,6 +74,7 @@ class Body:
     slot: np.ndarray
     surface: SurfacePoints
     contact_points: ContactPoints
+    skin: SignedDistanceGrid | None = None
 
     @property
     def node_count(self) -> int:
@@ -114,6 +117,7 @@ def build_body(
     correct: bool = True,
     region_of: object | None = None,
     detail: SignedDistanceGrid | None = None,
+    sharp: bool = False,
 ) -> Body:
     """Turn a signed distance grid into a body.
 
@@ -125,6 +129,7 @@ def build_body(
         stabilisation: stiffness of the empty part of cut cells against twisting, as a part of a full cell's.
         correct: centre the trilinear surface on the true one (`correct_curvature`).
         detail: φ on the grid refined by a whole number (`refine`), to integrate over where the shape is known better.
+        sharp: whether the detail's surface is what touches and is seen, too, instead of the grid's.
         region_of: function of cell centres (C, 3) [m] → region numbers (C,) from 0; one region by default.
     """
     grid = snap(correct_curvature(grid) if correct else grid, snap_fraction)
@@ -146,6 +151,7 @@ def build_body(
     region = np.zeros(len(cell_nodes)) if region_of is None else region_of(centres)  # type: ignore[operator]
     surface = extract_surface(grid)
     rest = surface.positions_m(grid.node_positions_m())
+    skin = detail if sharp else None
     return Body(
         grid=grid,
         cells=cells,
@@ -160,8 +166,17 @@ def build_body(
         column=column,
         slot=slot,
         surface=_bind_surface(surface, rest, active, position),
-        contact_points=bind_contact_points(rest[surface.faces], grid, cells.corner_nodes, cell_nodes),
+        contact_points=bind_contact_points(
+            rest[surface.faces] if skin is None else _triangles_m(skin), grid, cells.corner_nodes, cell_nodes
+        ),
+        skin=skin,
     )
+
+
+def _triangles_m(field: SignedDistanceGrid) -> np.ndarray:
+    """Triangles of a field's surface, (F, 3, 3) [m]."""
+    surface = extract_surface(field)
+    return surface.positions_m(field.node_positions_m())[surface.faces]
 
 
 def _pattern(node_index: np.ndarray, node_cells: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:

@@ -23,7 +23,7 @@ from soft_estimator.config_body import (
     UnionShape,
 )
 from soft_estimator.geometry import shapes
-from soft_estimator.geometry.body_file import read_body
+from soft_estimator.geometry.body_file import read_body, read_detail
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.mesh_file import load_mesh, mesh_distance, mesh_to_sdf
 from soft_estimator.geometry.rigid import rotation_matrix
@@ -63,11 +63,13 @@ def build_field(body: BodyConfig, folder: Path, data: Path | None, memory_bytes:
     own_grid = body.spacing_m is None and body.cells_along_longest is None
     if own_grid and isinstance(body.shape, SdfShape | ScanShape):
         key = f"body.shape.{body.shape.tag}"
-        grid = files.read_grid(body.shape, key)
+        grid, detail = files.read_grid(body.shape, key), None
         if isinstance(body.shape, ScanShape):
             grid = replace(grid, origin_m=grid.origin_m + body.shape.shift_m)
+            if body.detail > 1:
+                detail = read_detail(files.find(body.shape.file, f"{key}.file"), grid)
         check_memory(lambda _: grid, np.array(grid.shape) - 1.0, grid.spacing_m, memory_bytes, key)
-        return BodyField(grid)
+        return BodyField(grid, detail)
     source = _source(body.shape, files, "body.shape")
     span = source.high_m - source.low_m
     spacing = body.spacing_m or float(span.max()) / cast(int, body.cells_along_longest)

@@ -14,9 +14,12 @@ def on_finer_grid(scene: Scene) -> Scene:
 
     The surface is that of the scene's detail where there is one, else the trilinear one of its own grid.
     """
-    config, grid = scene.config, scene.body.grid
-    if scene.detail is not None and round(grid.spacing_m / scene.detail.spacing_m) == 2:
-        body = body_of(scene.detail, config)
+    config, grid, detail = scene.config, scene.body.grid, scene.detail
+    parts = 1 if detail is None else round(grid.spacing_m / detail.spacing_m)
+    if detail is not None and parts % 2 == 0:
+        every = parts // 2
+        fine = SignedDistanceGrid(detail.phi_m[::every, ::every, ::every], grid.origin_m, 0.5 * grid.spacing_m)
+        body = body_of(fine, config, detail=detail if every > 1 else None)
     else:
         fine = SignedDistanceGrid(interpolated(grid.phi_m, 2), grid.origin_m, 0.5 * grid.spacing_m)
         body = body_of(fine, config, correct=False)  # the grid's own correction is in it

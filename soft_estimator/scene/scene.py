@@ -79,24 +79,27 @@ def build_scene(
     data: Path | None = None,
     memory_bytes: float | None = None,
     grid: SignedDistanceGrid | None = None,
+    detail: SignedDistanceGrid | None = None,
 ) -> Scene:
     """Make a scene ready.
 
     Args:
         config: the scene. folder: where its file lies. data: the data folder.
         memory_bytes: what the simulation may take; what the machine has left by default.
-        grid: of the body, where it is at hand already and no file is to be read.
+        grid, detail: of the body, where they are at hand already and no file is to be read.
     """
-    field = build_field(config.body, folder, data, memory_bytes) if grid is None else BodyField(grid)
+    field = build_field(config.body, folder, data, memory_bytes) if grid is None else BodyField(grid, detail)
     body, warnings = build_clean_body(field.grid, config.body, _region_of(config), field.detail)
     scene = assemble_scene(config, body, build_obstacles(config, folder, data))
     readings, warnings = read_wrenches(config, folder, data), [*warnings, *rough_tools(config)]
     return replace(scene, warnings=tuple(warnings), detail=field.detail, readings=readings)
 
 
-def body_of(grid: SignedDistanceGrid, config: SceneConfig, *, correct: bool = True) -> Body:
-    """The scene's body on a grid, with all that hangs on it; correct: as of `build_body`."""
-    return _body(grid, config.body, _region_of(config), None, correct)
+def body_of(
+    grid: SignedDistanceGrid, config: SceneConfig, *, correct: bool = True, detail: SignedDistanceGrid | None = None
+) -> Body:
+    """The scene's body on a grid, with all that hangs on it; correct, detail: as of `build_body`."""
+    return _body(grid, config.body, _region_of(config), detail, correct)
 
 
 def assemble_scene(config: SceneConfig, body: Body, obstacles: tuple[SceneObstacle, ...] = ()) -> Scene:
@@ -221,6 +224,7 @@ def _body(
         correct=correct,
         region_of=region_of,
         detail=detail,
+        sharp=config.skin == "detail",
     )
 
 

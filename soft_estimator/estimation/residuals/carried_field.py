@@ -16,6 +16,7 @@ from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
 from soft_estimator.physics.body import Body
 
 HALO_CELLS = 3  # the halo reaches this many cells beyond the surface
+_SPLIT = 0.1  # of a cell: those that come nearer to the skin are split into its cells
 _NEIGHBOURS = 24  # nodes of the body an extrapolated node follows: six times the four that an affine motion needs
 _SOLID = 0.05  # of a cell's volume: nodes with less hang on slivers and are not followed
 _WEIGHT_WIDTH = 0.25  # in exp(-_WEIGHT_WIDTH (Δ/h)²): neighbours two cells farther than the nearest count a third of it
@@ -43,7 +44,12 @@ class CarriedField:
 
 
 def carry_field(body: Body) -> CarriedField:
-    """Build the carried field of a body."""
+    """Build the carried field of a body: on its grid, or on that of its skin where it has one."""
+    field = _carried_grid(body)
+    return field if body.skin is None else _refined(field, body.skin)
+
+
+def _carried_grid(body: Body) -> CarriedField:
     grid = _padded(body.grid, HALO_CELLS + 2)
     h, shape = grid.spacing_m, np.array(grid.shape)
     stride = np.array([shape[1] * shape[2], shape[2], 1])
@@ -73,6 +79,56 @@ def carry_field(body: Body) -> CarriedField:
         in_body=in_body,
         spacing_m=h,
     )
+
+
+def _refined(field: CarriedField, skin: SignedDistanceGrid) -> CarriedField:
+    """The field with the cells at the skin split into the skin's, whose φ they take.
+
+    New nodes ride on the corners of their cell: within it a part's own trilinear map is that of the whole, so that the
+    cells stay without gaps.
+    """
+    parts, h = round(field.spacing_m / skin.spacing_m), skin.spacing_m
+    fine = _padded(skin, parts * (HALO_CELLS + 2))
+    stride = np.array([fine.shape[1] * fine.shape[2], fine.shape[2], 1])
+    steps = np.array(list(np.ndindex(*(parts + 1,) * 3)))
+    # Numbers of the skin's nodes: of the field's own ones (M,), and of all those in a cell, (C, (parts + 1)³).
+    own = np.round((field.position_m - fine.origin_m) / h).astype(np.int64) @ stride
+    numbers = own[field.cell_nodes[:, 0]][:, None] + steps @ stride
+    phi = fine.phi_m.ravel()
+    near = _SPLIT * field.spacing_m
+    split = (phi[numbers].min(axis=1) < near) & (phi[numbers].max(axis=1) > -near)
+    new = np.setdiff1d(numbers[split], own)
+    nodes = np.concatenate([own, new])
+    place = np.full(fine.phi_m.size, -1, dtype=np.int64)
+    place[nodes] = np.arange(len(nodes))
+    return CarriedField(
+        position_m=fine.node_positions_m(nodes),
+        phi_m=phi[nodes],
+        laplacian_per_m=_laplacian(fine).ravel()[nodes],
+        follow=sp.vstack([field.follow, _riding(field, numbers, split, new, parts) @ field.follow]).tocsr(),
+        cell_nodes=np.concatenate([field.cell_nodes[~split], place[numbers[split]][:, _parts(parts)].reshape(-1, 8)]),
+        in_body=np.concatenate([field.in_body[~split], np.repeat(field.in_body[split], parts**3)]),
+        spacing_m=field.spacing_m,
+    )
+
+
+def _riding(field: CarriedField, numbers: np.ndarray, split: np.ndarray, new: np.ndarray, parts: int) -> sp.csr_matrix:
+    """Weights (n, M) of the field's nodes in new ones, by the numbers of all nodes in each cell and which are split."""
+    at = np.array(list(np.ndindex(*(parts + 1,) * 3)))[:, None, :] / parts
+    weight = np.where(CORNER_OFFSETS == 1, at, 1.0 - at).prod(axis=2)
+    known, first = np.unique(numbers[split], return_index=True)
+    cell, step = np.divmod(first[np.searchsorted(known, new)], weight.shape[0])
+    columns = field.cell_nodes[split][cell]
+    rows = np.repeat(np.arange(len(new)), 8)
+    out = sp.csr_matrix((weight[step].ravel(), (rows, columns.ravel())), (len(new), len(field.phi_m)))
+    out.eliminate_zeros()
+    return out
+
+
+def _parts(parts: int) -> np.ndarray:
+    """Corners of the parts of a cell among its (parts + 1)³ nodes, (parts³, 8)."""
+    low = np.array(list(np.ndindex(*(parts,) * 3)))
+    return (low[:, None, :] + CORNER_OFFSETS) @ np.array([(parts + 1) ** 2, parts + 1, 1])
 
 
 def _padded(grid: SignedDistanceGrid, cells: int) -> SignedDistanceGrid:
