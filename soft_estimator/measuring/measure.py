@@ -17,12 +17,13 @@ from soft_estimator.geometry.extent import widest_m
 from soft_estimator.measuring.alone import cut_to_shape
 from soft_estimator.measuring.fit import Fit, fit_drops, scene_plain
 from soft_estimator.measuring.measurement import Measurement, shown_label
+from soft_estimator.measuring.more_views import with_views_of_falls
 from soft_estimator.measuring.phases import Drop, find_drops, still_part
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.scan import ScannedBody
-from soft_estimator.perception.scan_choice import choose_body
-from soft_estimator.perception.scan_frames import gather
+from soft_estimator.perception.scan_choice import PLAIN, choose_body
+from soft_estimator.perception.scan_frames import ScanData, gather
 from soft_estimator.perception.sensor_noise import learn_noise
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
 from soft_estimator.recordings.adjusted import Choice
@@ -102,13 +103,20 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         survey = look_through(recording, finder, progress)
         _log.info("the object is seen in %d of %d frames", len(survey.sightings), survey.frames)
         still = _still(survey)
-        body, cloud = _rest_shape(recording, survey, still, finder, options, progress)
+        data, cloud = _gathered(recording, survey, still, finder, options, progress)
+        body = _rest_shape(data, options)
         rest_low_m = float(np.median([survey.sightings[k].low_m for k in still]))
         # Once more, now that its size is known: a hand that holds it is no part of it.
         known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
         survey = look_through(recording, known, progress, "following the object")
-        survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
+        whole = survey.sightings
+        survey.sightings = cut_to_shape(whole, body, survey.plane, rest_low_m, progress)
         drops = _drops(survey, rest_low_m)
+        more = None if body.prior in PLAIN else with_views_of_falls(data, recording, survey.sightings, drops, known)
+        if more is not None:  # and once more, with a shape of which more was seen
+            body = _rest_shape(more, options, plain_shapes=False)
+            survey.sightings = cut_to_shape(whole, body, survey.plane, rest_low_m, progress)
+            drops = _drops(survey, rest_low_m)
         return Seen(survey, body, drops, cloud, finder.noise, [*recording.notes, said, *body.notes])
 
 
@@ -156,27 +164,32 @@ def _reasons(survey: Survey) -> str:
     return f" ({survey.refusals.total} of {survey.frames} frames do not show it, {worst.count} because {worst.example})"
 
 
-def _rest_shape(
+def _gathered(
     recording: Recording,
     survey: Survey,
     still: list[int],
     finder: FinderSettings,
     options: MeasureOptions,
     progress: Progress | None,
-) -> tuple[ScannedBody, Cloud]:
-    """The rest shape from the still part, and a cloud of it."""
+) -> tuple[ScanData, Cloud]:
+    """What the still part shows of the object, and a cloud of it."""
     chosen = [still[k] for k in np.unique(np.linspace(0, len(still) - 1, SCAN_FRAMES).round().astype(int))]
     frames = [recording[survey.sightings[k].index] for k in chosen]
     clouds = [frame.usable() for frame in frames]
     if progress is not None:
         progress("finding its rest shape", 0, 1)
-    settings = ScanSettings(target_cells=options.cells)
-    fine = replace(settings, target_cells=max(options.cells, _FUSION_CELLS))
+    fine = ScanSettings(target_cells=max(options.cells, _FUSION_CELLS))
     try:
-        body = choose_body(gather(clouds, fine, finder, [frame.mask for frame in frames]), settings)
+        return gather(clouds, fine, finder, [frame.mask for frame in frames]), clouds[0]
     except ValueError as error:
         raise NotMeasured(f"no rest shape: {error}") from error
-    return body, clouds[0]
+
+
+def _rest_shape(data: ScanData, options: MeasureOptions, plain_shapes: bool = True) -> ScannedBody:
+    try:
+        return choose_body(data, ScanSettings(target_cells=options.cells), plain_shapes)
+    except ValueError as error:
+        raise NotMeasured(f"no rest shape: {error}") from error
 
 
 def _measurement(

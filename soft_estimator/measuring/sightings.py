@@ -10,6 +10,7 @@ import numpy as np
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.perception.objects import NothingFound, ObjectFinder
+from soft_estimator.perception.placed_shape import Pose
 from soft_estimator.perception.settings import FinderSettings
 from soft_estimator.recordings.interface import Recording
 
@@ -27,6 +28,7 @@ class Sighting:
         index: number of the frame. time_s: its stamp [s]. points_m, std_m: the object's points (n, 3) [m], noise (n,).
         sensor_m: where the camera was [m], (3,). low_m, high_m: heights of its lower and upper edge above the table.
         middle_m: median of the points (3,) [m]. touched: whether something else was cut off it.
+        pose: of the body where that was found, from where it lay still: x ↦ R x + t in the scan's body frame.
     """
 
     index: int
@@ -38,6 +40,7 @@ class Sighting:
     high_m: float
     middle_m: np.ndarray
     touched: bool
+    pose: Pose | None = None
 
 
 @dataclass(eq=False)

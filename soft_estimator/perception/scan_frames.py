@@ -28,7 +28,8 @@ class ScanData:
         frames: clouds with the object found in them. plane: mean support plane (n, d), (4,), None without one.
         frame: body frame to fixed frame. local_m: all points of the object in the body frame, (n, 3) [m].
         voxel_m, truncation_m: resolution of the fusion [m]. std_m: noise of a point at the object's depth [m].
-        views: the frames as images. noise: the sensor's. notes: what a reader should know.
+        views: the frames as images, smoothed over smooth_px pixels. noise: the sensor's. notes: what a reader should
+            know.
     """
 
     frames: list[tuple[Cloud, ObjectPoints]]
@@ -41,6 +42,7 @@ class ScanData:
     views: list[View]
     noise: NoiseSettings
     notes: tuple[str, ...]
+    smooth_px: int = 1
 
     @property
     def stands(self) -> bool:
@@ -63,7 +65,7 @@ def gather(
     local = (points - frame[1]) @ frame[0]
     voxel, truncation, smooth, std = _resolution(frames, local, settings, finder)
     views = [_view(cloud, found, finder, smooth) for cloud, found in frames]
-    return ScanData(frames, plane, frame, local, voxel, truncation, std, views, finder.noise, (*notes, *moved))
+    return ScanData(frames, plane, frame, local, voxel, truncation, std, views, finder.noise, (*notes, *moved), smooth)
 
 
 def _still_ones(

@@ -110,5 +110,5 @@ def test_a_body_file_keeps_the_skin(tmp_path: Path) -> None:
     write_body(tmp_path / "plain.npz", grid)
     assert read_detail(tmp_path / "plain.npz", back) is None
     write_body(tmp_path / "wrong.npz", grid, detail_phi_m=np.zeros((5, 5, 5)))
-    with pytest.raises(ValueError, match="wrong detail_phi_m .* does not refine"):
+    with pytest.raises(ValueError, match=r"wrong detail_phi_m .* does not refine"):
         read_detail(tmp_path / "wrong.npz", back)
