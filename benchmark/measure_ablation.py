@@ -1,9 +1,8 @@
-"""What `measure` would find, were the shape or Poisson's ratio known: whose error is it?
+"""What `measure` would find, were the shape or Poisson's ratio known, or with half the step: whose error is it?
 
     python benchmark/measure_ablation.py [--only box duck] [--know shape "shape ratio" ...] [--workers 2] [--data DATA]
 
-Every recording is looked at once; its drops are then fitted with what was found and with each choice of what is known.
-One JSON line each on stdout, a line for people on stderr.
+One process for every object and choice of what is known; one JSON line each on stdout, a line for people on stderr.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from soft_estimator.scene.body_grid import Files, build_shape
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import load
 
-KNOW = ("", "shape", "shape ratio")
+KNOW = ("", "step", "shape step", "shape ratio step")
 
 
 def true_body(case: Case, truth: Scene, found: ScannedBody, cells: int) -> ScannedBody:
@@ -65,6 +64,8 @@ def fitted(case: Case, truth: Scene, seen: Seen, know: str, cells: int) -> dict[
     if "ratio" in know:
         plain["estimate"]["guess"]["poissons_ratio"] = plain["material"]["poissons_ratio"] = case.poissons_ratio
         plain["estimate"]["prior_std"]["poissons_ratio"] = 0.01
+    if "step" in know:
+        plain["time"]["step_s"] /= 2
     scene = build_scene(load(SceneConfig, plain, "scene"), Path(), grid=body.grid, detail=body.detail)
     fit = fit_drops(scene, body, seen.survey.sightings, seen.drops, choose_backend("cpu"))
     if not fit.after_drops:
@@ -83,27 +84,29 @@ def fitted(case: Case, truth: Scene, seen: Seen, know: str, cells: int) -> dict[
     }
 
 
-def trial(item: tuple[str, bool, tuple[str, ...], Path, int]) -> list[dict[str, Any]]:
-    """Record one object, look at it, and fit it with each choice of what is known."""
-    name, with_hand, choices, data, cells = item
-    case, out = CASES[name], []
+def trial(item: tuple[str, str, bool, Path, int]) -> dict[str, Any]:
+    """Record one object, look at it, and fit it with something known."""
+    name, know, with_hand, data, cells = item
+    case, clock = CASES[name], process_time()
+    row: dict[str, Any] = {"object": name, "hand": with_hand, "known": know}
     with tempfile.TemporaryDirectory() as folder:
         bag = Path(folder) / "bag"
         write_recording(case, bag, data=data, with_hand=with_hand)
         truth = scene_of(case, 0.0, (0.0, 0.0, 0.0), (240, 180), Path(folder))
-        head: dict[str, Any] = {"object": name, "hand": with_hand}
         try:
             seen = look_at(bag, MeasureOptions(cells=cells))
+            row |= {
+                "drops": len(seen.drops),
+                "shape": seen.body.prior,
+                "seen": seen.body.coverage,
+                "volume_off": seen.body.volume_m3 / truth.body.volume_m3 - 1,
+                "volume_std": (seen.body.volume_std_m3 or 0.0) / truth.body.volume_m3,
+                "looked_s": process_time() - clock,
+            }
+            row |= fitted(case, truth, seen, know, cells)
         except ValueError as error:
-            return [{**head, "error": str(error)}]
-        head |= {"drops": len(seen.drops), "volume_off": seen.body.volume_m3 / truth.body.volume_m3 - 1}
-        for know in choices:
-            clock = process_time()
-            found = fitted(case, truth, seen, know, cells)
-            out.append({**head, "known": know, **found, "seconds": process_time() - clock})
-            print(line(out[-1]), file=sys.stderr, flush=True)
-            print(json.dumps(out[-1]), flush=True)
-    return out
+            row["error"] = str(error)
+    return {**row, "seconds": process_time() - clock}
 
 
 def line(row: dict[str, Any]) -> str:
@@ -124,17 +127,16 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=sorted(CASES), default=list(CASES))
     parser.add_argument("--hand", choices=("with", "without"), default="with")
-    parser.add_argument("--know", nargs="+", default=list(KNOW), help="each a list of: shape, ratio; '' for nothing")
+    parser.add_argument("--know", nargs="+", default=list(KNOW), help="each of: shape, ratio, step; '' for nothing")
     parser.add_argument("--cells", type=int, default=400, help="of the estimate's grid")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
     args = parser.parse_args()
     os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    items = [(name, args.hand == "with", tuple(args.know), args.data, args.cells) for name in args.only]
+    items = [(name, know, args.hand == "with", args.data, args.cells) for know in args.know for name in args.only]
     with multiprocessing.get_context("spawn").Pool(args.workers, maxtasksperchild=1) as pool:
-        for rows in pool.imap_unordered(trial, items):
-            for row in rows:
-                if "known" not in row:
-                    print(line(row), file=sys.stderr, flush=True)
+        for row in pool.imap_unordered(trial, items):
+            print(line(row), file=sys.stderr, flush=True)
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
