@@ -18,7 +18,7 @@ from soft_estimator.measuring.alone import cut_to_shape
 from soft_estimator.measuring.fit import Fit, fit_drops, scene_plain
 from soft_estimator.measuring.measurement import Measurement, shown_label
 from soft_estimator.measuring.more_views import with_views_of_falls
-from soft_estimator.measuring.phases import Drop, find_drops, still_part
+from soft_estimator.measuring.phases import Drop, Poke, find_drops, find_pokes, still_part
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.scan import ScannedBody
@@ -85,11 +85,12 @@ def measure(
 @dataclass(frozen=True, eq=False)
 class Seen:
     """What a recording shows before anything is estimated: where the object is in every frame, its rest shape, its
-    drops, a cloud with it at rest, the camera's noise, and what a reader should know."""
+    drops and pokes, a cloud with it at rest, the camera's noise, and what a reader should know."""
 
     survey: Survey
     body: ScannedBody
     drops: list[Drop]
+    pokes: list[Poke]
     cloud: Cloud
     noise: NoiseSettings
     notes: list[str]
@@ -111,13 +112,16 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         survey = look_through(recording, known, progress, "following the object")
         whole = survey.sightings
         survey.sightings = cut_to_shape(whole, body, survey.plane, rest_low_m, progress)
-        drops = _drops(survey, rest_low_m)
+        pokes = find_pokes(survey.sightings, rest_low_m)
+        drops = _drops(survey, rest_low_m, pokes)
         more = None if body.prior in PLAIN else with_views_of_falls(data, recording, survey.sightings, drops, known)
         if more is not None:  # and once more, with a shape of which more was seen
             body = _rest_shape(more, options, plain_shapes=False)
             survey.sightings = cut_to_shape(whole, body, survey.plane, rest_low_m, progress)
-            drops = _drops(survey, rest_low_m)
-        return Seen(survey, body, drops, cloud, finder.noise, [*recording.notes, said, *body.notes])
+            pokes = find_pokes(survey.sightings, rest_low_m)
+            drops = _drops(survey, rest_low_m, pokes)
+        poked = [_pokes_in_words(pokes).removeprefix("; ")] if pokes else []
+        return Seen(survey, body, drops, pokes, cloud, finder.noise, [*recording.notes, said, *body.notes, *poked])
 
 
 def _with_noise(recording: Recording, finder: FinderSettings) -> tuple[FinderSettings, str]:
@@ -139,7 +143,15 @@ def _still(survey: Survey) -> list[int]:
     return still
 
 
-def _drops(survey: Survey, rest_low_m: float) -> list[Drop]:
+def _pokes_in_words(pokes: list[Poke]) -> str:
+    """What is said of pokes, "" where there are none."""
+    if not pokes:
+        return ""
+    times = ", ".join(f"{poke.first_s:.1f} to {poke.last_s:.1f} s" for poke in pokes[:3])
+    return f"; it was poked or moved on the table {len(pokes)} time(s), at {times}: left out, as the force is not known"
+
+
+def _drops(survey: Survey, rest_low_m: float, pokes: list[Poke]) -> list[Drop]:
     """Where the object is dropped; rest_low_m: height of its lower edge at rest [m]."""
     seen = survey.sightings
     drops = find_drops(seen, rest_low_m)
@@ -148,7 +160,7 @@ def _drops(survey: Survey, rest_low_m: float) -> list[Drop]:
         raise NotMeasured(
             f"no drop was found: the object rises at most {1e3 * highest:.0f} mm above the table, or does not fall "
             f"freely; drop it from 5 to 20 cm, hands away once it falls, with two frames or more in the air"
-            f"{_reasons(survey)}"
+            f"{_pokes_in_words(pokes)}{_reasons(survey)}"
         )
     for drop in drops:
         times = (seen[drop.first].time_s, seen[drop.touch].time_s, seen[drop.last].time_s)
@@ -213,5 +225,5 @@ def _measurement(
     return Measurement(
         path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
         fit.estimates, [e for _, e in fit.after_drops], seen.survey.frames, fit.used, refusals,
-        [*seen.notes, *(note for note in last.notes)],
+        [*seen.notes, *(note for note in last.notes)], seen.pokes,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.geometry.body_file import body_bytes
 from soft_estimator.geometry.rigid import quaternion
-from soft_estimator.measuring.phases import Drop
+from soft_estimator.measuring.phases import Drop, Poke
 from soft_estimator.perception.scan import ScannedBody
 from soft_estimator.pictures.wording import choose_unit, plain_name, with_deviation
 from soft_estimator.scene.rest_shape import REST_SHAPE, rest_shape_bytes
@@ -38,7 +38,7 @@ class Measurement:
         posterior: of the parameters together. drops: that were used. estimates: all, in order of time;
             after_drops: the last of each drop.
         frames, used: frames in the recording, and of its drops that were used. refusals: why others were not.
-        notes: what a reader should know.
+        notes: what a reader should know. pokes: that were found and left out.
     """
 
     recording: Path
@@ -55,6 +55,7 @@ class Measurement:
     used: int
     refusals: Refusals
     notes: list[str] = field(default_factory=list)
+    pokes: list[Poke] = field(default_factory=list)
 
     @property
     def stiffness(self) -> Estimate:
@@ -116,6 +117,7 @@ class Measurement:
             "parameters": [_row(e) for e in self.parameters],
             "posterior": self.posterior.as_plain(),
             "drops": _drops(self),
+            "pokes_left_out": [poke.as_plain() for poke in self.pokes],
             "frames": {"in_recording": self.frames, "used": self.used, "not_used_because": self.refusals.as_plain()},
             "notes": list(self.notes),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,6 +22,8 @@ _LEAST_SPEED_M_S = 0.5  # in the last frame in the air: slower is no drop but a 
 _SURE_SPEED_M_S = 0.9  # at the touch: faster than a hand places things, and two frames suffice
 _LEAP_M_S = 0.5  # speeds from one frame to the next are this sure
 _AFTER_S = 0.4  # of a drop that is looked at after the first touch: two bounces
+_LEAST_POKE = 3  # frames: fewer without the object alone are the camera's
+_LONGEST_POKE_S = 10.0
 _REST_FRAMES = 4  # a body that lay still for so many frames has told all it will
 
 
@@ -32,6 +35,19 @@ class Drop:
     touch: int
     last: int
     speed_m_s: float
+
+
+@dataclass(frozen=True)
+class Poke:
+    """Something came to the object on the table and left it there: between which stamps [s], in how many frames."""
+
+    first_s: float
+    last_s: float
+    frames: int
+
+    def as_plain(self) -> dict[str, float]:
+        """For JSON files."""
+        return {"first_s": self.first_s, "last_s": self.last_s, "frames": self.frames}
 
 
 def still_part(sightings: list[Sighting]) -> list[int]:
@@ -71,6 +87,21 @@ def find_drops(sightings: list[Sighting], rest_low_m: float) -> list[Drop]:
         k = after = last + 1
         until_s = sightings[last].time_s
     return drops
+
+
+def find_pokes(sightings: list[Sighting], rest_low_m: float) -> list[Poke]:
+    """Where something touches the object that lies on the table, and goes again without having lifted it: a finger, a
+    tool, a hand that straightens it. Frames without a sighting in between are ones in which it was not alone."""
+    alone = [k for k, seen in enumerate(sightings) if not (seen.touched or seen.cut)]
+    out = []
+    for k, after in pairwise(alone):
+        one, other = sightings[k], sightings[after]
+        frames = other.index - one.index - 1
+        between = sightings[k + 1 : after]
+        on_table = all(seen.low_m < rest_low_m + AIRBORNE_M for seen in (one, *between, other))
+        if frames >= _LEAST_POKE and on_table and 0 < other.time_s - one.time_s < _LONGEST_POKE_S:
+            out.append(Poke(one.time_s, other.time_s, frames))
+    return out
 
 
 def _touches(sightings: list[Sighting], k: int, rest_low_m: float) -> bool:

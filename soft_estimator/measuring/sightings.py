@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class Sighting:
         sensor_m: where the camera was [m], (3,). low_m, high_m: heights of its lower and upper edge above the table.
         middle_m: median of the points (3,) [m]. touched: whether something else was cut off it.
         pose: of the body where that was found, from where it lay still: x ↦ R x + t in the scan's body frame.
+        cut: whether something else was cut off by the body's shape.
     """
 
     index: int
@@ -41,6 +42,7 @@ class Sighting:
     middle_m: np.ndarray
     touched: bool
     pose: Pose | None = None
+    cut: bool = False
 
 
 @dataclass(eq=False)
@@ -113,7 +115,8 @@ def _sighting(
 
 def sighting_of(seen: Sighting, own: np.ndarray, plane: np.ndarray) -> Sighting:
     """A sighting with some of its points alone, own (n,) bool; plane: the table (n, d)."""
-    return _sighting(seen.index, seen.time_s, seen.points_m[own], seen.std_m[own], seen.sensor_m, False, plane)
+    rest = _sighting(seen.index, seen.time_s, seen.points_m[own], seen.std_m[own], seen.sensor_m, False, plane)
+    return replace(rest, cut=True)
 
 
 def _one_plane(rows: np.ndarray) -> np.ndarray:

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from measuring_film import BALL, write_ball
+from scipy.spatial.transform import Rotation
 
 import soft_estimator as se
 from soft_estimator.cli import main
 from soft_estimator.export import export
-from soft_estimator.measuring.phases import find_drops, still_part
+from soft_estimator.measuring.more_views import camera_motion
+from soft_estimator.measuring.phases import find_drops, find_pokes, still_part
 from soft_estimator.measuring.sightings import Sighting
 
 
@@ -52,6 +54,29 @@ def test_the_still_part_and_the_drop_are_found() -> None:
     assert drop.first == 10 and drop.touch == 15
     assert 1.53 - 0.33 - 0.05 < drop.speed_m_s < 1.53 + 0.05
     assert seen[drop.last].time_s - seen[drop.touch].time_s <= 0.76
+
+
+def test_a_finger_that_comes_and_goes_is_a_poke_and_no_drop() -> None:
+    """Ten frames alone on the table; in five something is cut off it, in three it is not found; ten alone again. A hand
+    that lifts it in between, or a gap in the recording without frames, is no poke."""
+    seen = sightings([0.0] * 28)
+    poked = [replace(s, cut=True) if 10 <= s.index < 15 else s for s in seen if not 15 <= s.index < 18]
+    (poke,) = find_pokes(poked, 0.01)
+    assert (poke.first_s, poke.last_s, poke.frames) == (pytest.approx(9 / 30), pytest.approx(18 / 30), 8)
+    assert find_drops(poked, 0.01) == []
+    lifted = [replace(s, low_m=0.05) if s.index == 12 else s for s in poked]
+    assert find_pokes(lifted, 0.01) == []
+    assert find_pokes(seen[:10] + [replace(s, time_s=s.time_s + 2.0) for s in seen[10:]], 0.01) == []
+
+
+def test_a_body_that_turned_before_a_camera_is_a_camera_that_moved() -> None:
+    """What was seen at y = F (R x + t) + f goes to where x lay, F x + f, by the camera's motion: to rounding."""
+    rng = np.random.default_rng(0)
+    (r, f), (t, shift) = Rotation.random(2, random_state=1).as_matrix(), rng.standard_normal((2, 3))
+    x = rng.standard_normal((20, 3))
+    seen = (x @ r.T + t) @ f.T + shift
+    q, s = camera_motion((r, t), (f, shift))
+    np.testing.assert_allclose(seen @ q.T + s, x @ f.T + shift, atol=1e-12)
 
 
 def test_what_a_hand_places_is_no_drop() -> None:
