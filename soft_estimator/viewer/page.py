@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from soft_estimator.viewer.history import History, Moment
 from soft_estimator.viewer.markdown import as_text
 from soft_estimator.viewer.plots import ParameterPlot
 from soft_estimator.viewer.twin import TwinDrawing, mesh_glb
@@ -54,6 +55,9 @@ class Viewer:
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._news: dict[str, Any] = {}
         self._plots: dict[str, ParameterPlot] = {}
+        self._history = History()
+        self._shown: Moment | None = None
+        self._back_to_s: float | None = None  # the time the user looks at; None: the newest
         self._twin = TwinDrawing(self._server.scene)
         self._their_points: np.ndarray | None = None  # of the mesh that the browser unpacks
         self._placed = False
@@ -80,10 +84,13 @@ class Viewer:
             if self.paused:
                 return
             self._news["time_s"] = update.time_s
-            for name in ("status", "points_m", "mesh", "plane", "line"):
+            for name in ("status", "line", "points_m", "plane"):
                 value = getattr(update, name)
                 if value is not None:
                     self._news[name] = value
+            moment = self._history.add(update)
+            if moment is not None:
+                self._news["moment"] = moment
             if update.parameters:
                 self._news.setdefault("parameters", []).append((update.time_s, update.parameters))
 
@@ -92,6 +99,8 @@ class Viewer:
         with self._lock:
             self._news.pop("parameters", None)
             self._news["clear"] = True
+            self._history.clear()
+            self._back_to_s = self._shown = None
 
     def close(self) -> None:
         """End the page."""
@@ -128,6 +137,10 @@ class Viewer:
         reset = gui.add_button("Reset", hint="forget everything and start from the first guesses")
         reset.on_click(lambda _: self._reset())
         self._said = gui.add_markdown("")
+        self._time = gui.add_slider(
+            "Time [s]", 0.0, 1.0, 0.01, 1.0, hint="look back at an earlier moment; the right end is the newest"
+        )
+        self._time.on_update(lambda event: self._look_back(event.client is not None))
         gui.add_markdown(_LEGEND)
         with gui.add_folder("Show", expand_by_default=False):
             self._colour = gui.add_dropdown("Colour by", ("residual", "strain"))
@@ -142,6 +155,17 @@ class Viewer:
         self._pause.label = "Go on" if self.paused else "Pause"
         said = self._on_pause(self.paused) if self._on_pause else "paused" if self.paused else ""
         self._said.content = as_text(said)
+
+    def _look_back(self, by_user: bool) -> None:
+        """Show the moment that the slider is at; at its right end, what comes."""
+        if not by_user:
+            return
+        with self._lock:
+            at_end = self._time.value >= self._time.max - self._time.step
+            self._back_to_s = None if at_end else float(self._time.value)
+            moment = self._history.at(float(self._time.value))
+            if moment is not None:
+                self._news |= {"moment": moment, "asked": True, "time_s": self._history.newest_s}
 
     def _reset(self) -> None:
         self.resets += 1
@@ -178,13 +202,8 @@ class Viewer:
         if news.get("clear"):
             for plot in self._plots.values():
                 plot.clear()
-        self._their_points = news.get("points_m") if "mesh" in news else None
-        if "mesh" in news:
-            self._draw_mesh(news["mesh"])
-        elif "points_m" in news:
-            self._draw_points(news["points_m"])
-        if "plane" in news:
-            self._draw_plane(*news["plane"])
+        if self._back_to_s is None or news.get("asked"):
+            self._draw_moment(news)
         for time_s, parameters in news.get("parameters", ()):
             self._plot(time_s, parameters)
         for plot in self._plots.values():
@@ -192,7 +211,33 @@ class Viewer:
         if "time_s" in news:
             self._status, self._line = news.get("status", self._status), news.get("line", self._line)
             status = _STATES.get(self._status) or as_text(self._status)
-            self._head.content = f"### {self._title}\n{status} at {news['time_s']:.2f} s  \n{as_text(self._line)}"
+            lines = [f"### {self._title}", f"{status} at {news['time_s']:.2f} s  ", as_text(self._line)]
+            if self._shown is not None:
+                looking = "looking back: " if self._back_to_s is not None else ""
+                lines[1] += f"\n{looking}{self._history.age_in_words(self._shown)}  "
+            self._head.content = "\n".join(lines)
+            self._move_slider()
+
+    def _draw_moment(self, news: dict[str, Any]) -> None:
+        """The twin with the points of its own moment; before there is one, the newest points."""
+        moment: Moment | None = news.get("moment")
+        self._their_points = None
+        if moment is not None:
+            self._shown, self._their_points = moment, moment.points_m
+            self._draw_mesh(moment.mesh)
+        elif "points_m" in news and self._shown is None:
+            self._draw_points(news["points_m"])
+        plane = news.get("plane") if moment is None else moment.plane
+        if plane is not None:
+            self._draw_plane(*plane)
+
+    def _move_slider(self) -> None:
+        """Let the slider reach up to the newest moment, and stay there unless the user looks back."""
+        newest = max(self._history.newest_s, 0.01)
+        if newest > self._time.max or newest < 0.5 * self._time.max:
+            self._time.max = newest
+        if self._back_to_s is None and self._time.value != newest:
+            self._time.value = newest
 
     def _draw_points(self, points_m: np.ndarray) -> None:
         points = np.asarray(points_m, dtype=np.float32)
