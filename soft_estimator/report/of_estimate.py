@@ -10,6 +10,7 @@ import yaml
 
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
+from soft_estimator.physics.body import Body
 from soft_estimator.physics.step import Simulation
 from soft_estimator.pictures.surface_values import equivalent_strain, mean_near
 from soft_estimator.report.content import Moment, Plane, ReportContent, ReportParameter, Series
@@ -46,7 +47,7 @@ def estimate_content(result: EstimateResult) -> ReportContent:
         faces=result.scene.body.surface.faces,
         moments=_moments(result),
         timing=[(_STAGES.get(key, key), value) for key, value in result.seconds.items()],
-        facts=_facts(summary),
+        facts=[*_facts(summary), ("size at rest", size_at_rest(result.scene.body))],
         configuration=yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True),
         up=config.picture.up,
         view_from=view_from(result.scene),
@@ -179,6 +180,12 @@ def view_from(scene: Scene) -> list[float] | None:
         camera = config.observe.cameras[0]
         return (np.array(camera.eye_m) - np.array(camera.target_m)).tolist()
     return None
+
+
+def size_at_rest(body: Body) -> str:
+    """Sides of the box around a body at rest, and its volume."""
+    sides = np.ptp(body.surface_positions_m(), axis=0)
+    return f"{' × '.join(f'{1e3 * side:.0f}' for side in sides)} mm, {1e6 * body.volume_m3:.4g} cm³"
 
 
 def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimat
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.pictures.wording import plain_name
 from soft_estimator.report.content import Moment, Plane, ReportContent, ReportParameter, Series
-from soft_estimator.report.of_estimate import moment_of, view_from
+from soft_estimator.report.of_estimate import moment_of, size_at_rest, view_from
 from soft_estimator.scene.scene import Scene
 from soft_estimator.schema import to_plain
 
@@ -82,7 +82,7 @@ class LiveHistory:
             title=title or config.name,
             subtitle=subtitle or f"Estimated live, frame by frame. {config.description}".strip(),
             parameters=self._parameters(truth or {}),
-            warnings=[*warnings, *self._warnings(refusals or Refusals()), *self._too_narrow(truth or {})],
+            warnings=_once([*self._warnings(refusals or Refusals()), *self._too_narrow(truth or {}), *warnings]),
             series=self._series(start_s, truth or {}),
             cost=self._single(start_s, 3, "cost of the window", ""),
             residual=self._single(start_s, 4, "points off the twin, RMS", "m"),
@@ -182,7 +182,16 @@ class LiveHistory:
             rows.append(("points off the twin, root mean square", f"{1e3 * self.last.rms_residual_m:.2f} mm"))
             rows.append(("noise the residuals show", f"{self.last.noise_scale:.2f} times the stated"))
         body = self.scene.body
-        return [*((key, str(v)) for key, v in rows), ("body", f"{body.node_count} nodes, {body.cell_count} cells")]
+        body_rows = [
+            ("size at rest", size_at_rest(body)),
+            ("body", f"{body.node_count} nodes, {body.cell_count} cells"),
+        ]
+        return [*((key, str(v)) for key, v in rows), *body_rows]
+
+
+def _once(lines: Sequence[str]) -> list[str]:
+    """The lines without those that say no more than another one does."""
+    return [line for k, line in enumerate(lines) if not any(other.startswith(line[:-1]) for other in lines[:k])]
 
 
 def _not_used(refusals: Refusals) -> list[tuple[str, str]]:

@@ -66,7 +66,29 @@ function traces() {
   const p = m.plane || [];
   out.push({ type: "mesh3d", name: "plane", x: p.map((c) => c[0]), y: p.map((c) => c[1]), z: p.map((c) => c[2]),
     i: [0, 0], j: [1, 2], k: [2, 3], color: "#9aa6b8", opacity: 0.35, hoverinfo: "skip", visible: p.length > 0 && on("show-plane") });
+  out.push(axesTrace(scene));
   return out;
+}
+function axesTrace(scene) {  // three edges at the box' lowest corner, each as long as it is labelled
+  const span = Math.max(...[0, 1, 2].map((k) => scene.high[k] - scene.low[k])), power = 10 ** Math.floor(Math.log10(0.5 * span));
+  const length = power * [5, 2, 1].find((step) => step * power <= 0.5 * span), x = [], y = [], z = [], text = [];
+  for (const k of [0, 1, 2]) {
+    const end = scene.low.map((v, axis) => v + (axis === k ? length : 0));
+    for (const [p, label] of [[scene.low, ""], [end, `${"xyz"[k]} ${+(1000 * length).toPrecision(2)} mm`], [[null, null, null], ""]]) {
+      x.push(p[0]); y.push(p[1]); z.push(p[2]); text.push(label);
+    }
+  }
+  const ink = getComputedStyle(document.documentElement).getPropertyValue("--quiet").trim();
+  return { type: "scatter3d", mode: "lines+text", name: "axes", x, y, z, text, textposition: "top center", hoverinfo: "skip",
+    textfont: { size: 11, color: ink }, line: { width: 3, color: ink }, connectgaps: false };
+}
+// On a touch screen the page scrolls past the view until it is tapped; a touch elsewhere lets it scroll again.
+function sleepWhereTouched() {
+  if (!matchMedia("(pointer: coarse)").matches) return;
+  const view = byId("view");
+  view.classList.add("asleep");
+  view.addEventListener("click", () => view.classList.remove("asleep"));
+  document.addEventListener("touchstart", (event) => { if (!view.contains(event.target)) view.classList.add("asleep"); }, { passive: true });
 }
 function layout() {
   const s = state.scene, corners = [s.low, s.high, ...s.moments.flatMap((m) => m.plane || [])];
@@ -86,7 +108,7 @@ function layout() {
 }
 async function draw() {
   const m = state.scene.moments[state.moment];
-  byId("clock").textContent = `${(1000 * m.time_s).toFixed(0)} ms`;
+  byId("clock").textContent = `${m.time_s.toFixed(3)} s`;
   for (const name of ["residual", "strain"]) byId(`ramp-${name}`).hidden = byId("colour").value !== name;
   document.querySelectorAll("svg.plot[data-low]").forEach((svg) => {
     const d = svg.dataset, share = (m.time_s - d.low) / (d.high - d.low), at = +d.left + share * (d.right - d.left);
@@ -120,6 +142,7 @@ async function start() {
     byId("play").addEventListener("click", play);
     for (const id of ["colour", "show-body", "show-points", "show-plane"]) if (byId(id)) byId(id).addEventListener("change", draw);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    sleepWhereTouched();
     document.body.dataset.view = "ready";
   } catch (error) {
     document.body.classList.add("no-webgl");

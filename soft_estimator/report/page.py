@@ -130,8 +130,7 @@ def _card(p: ReportParameter) -> str:
 def _view(content: ReportContent, interactive: bool) -> str:
     moments = shown_moments(content)
     stills = "".join(
-        f'<figure><img src="{url}" alt="the body at {1e3 * time_s:.0f} ms"><figcaption>{1e3 * time_s:.0f} ms'
-        "</figcaption></figure>"
+        f'<figure><img src="{url}" alt="the body at {time_s:.3f} s"><figcaption>{time_s:.3f} s</figcaption></figure>'
         for time_s, url in still_pictures(content)
     )
     missing = "" if interactive else "Install plotly to get the 3D view: pip install plotly. These are still pictures."
@@ -158,7 +157,7 @@ def _screen(time_s: float, count: int, residuals: bool, strains: bool, plane: bo
         '<div class="screen"><div id="view"><p class="wait">unpacking the 3D view …</p></div>'
         '<div class="controls"><div class="time"><button id="play" type="button">Play</button>'
         f'<input type="range" id="moment" min="0" max="{count - 1}" value="{count - 1}" step="1" aria-label="moment">'
-        f'<output id="clock" for="moment">{1e3 * time_s:.0f} ms</output></div>'
+        f'<output id="clock" for="moment">{time_s:.3f} s</output></div>'
         f'<label>colour by <select id="colour">{options}</select></label>{checks}</div></div>'
     )
 

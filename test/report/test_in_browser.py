@@ -54,7 +54,7 @@ def test_the_slider_moves_body_clock_and_marks(opened: Any, content: ReportConte
     after = view(opened)
     move = "const s = document.getElementById('moment'); s.value = 0; s.dispatchEvent(new Event('input'));"
     opened.execute_script(move)
-    wait_until(lambda: opened.find_element("id", "clock").text == "0 ms", what="the clock")
+    wait_until(lambda: opened.find_element("id", "clock").text == "0.000 s", what="the clock")
     drawn = "return Array.from(document.getElementById('view').data[0].z)"
     highest = float(content.moments[0].vertices_m[:, 2].max())
     wait_until(lambda: abs(max(opened.execute_script(drawn)) - highest) < 1e-6, what="the first moment")
@@ -62,7 +62,7 @@ def test_the_slider_moves_body_clock_and_marks(opened: Any, content: ReportConte
     marks = opened.execute_script("return [...document.querySelectorAll('.now')].map(l => l.style.visibility)")
     assert marks and set(marks) == {"visible"}
     opened.find_element("id", "play").click()
-    wait_until(lambda: opened.find_element("id", "clock").text == "100 ms", what="playing")
+    wait_until(lambda: opened.find_element("id", "clock").text == "0.100 s", what="playing")
     opened.find_element("id", "play").click()
 
 
