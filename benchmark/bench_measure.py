@@ -38,7 +38,7 @@ from soft_estimator.scene.scene import Scene
 def trial(item: tuple[str, bool, Path, int]) -> dict[str, Any]:
     """Record one object and measure it; what is kept is told, not raised: one failure is one line."""
     name, with_hand, data, cells = item
-    case, clock = CASES[name], process_time()
+    case, clock = case_of(name), process_time()
     out: dict[str, Any] = {"object": name, "hand": with_hand, "youngs_modulus_true_pa": case.youngs_modulus_pa}
     with tempfile.TemporaryDirectory() as folder:
         bag = Path(folder) / "bag"
@@ -49,6 +49,17 @@ def trial(item: tuple[str, bool, Path, int]) -> dict[str, Any]:
         except Exception as error:  # counted, and the others go on
             return {**out, "error": f"{type(error).__name__}: {error}", "seconds": process_time() - clock}
     return {**out, **compared(case, truth, found), "seconds": process_time() - clock}
+
+
+def case_of(name: str) -> Case:
+    """An object by its name; random_7 is the one of seed 7."""
+    return random_body(int(name.removeprefix("random_"))) if name.startswith("random_") else CASES[name]
+
+
+def known(name: str, data: Path) -> bool:
+    """Whether the file that an object's shape is made from is there, if it needs one."""
+    shape = case_of(name).shape
+    return not isinstance(shape, str) or (data / shape).is_file()
 
 
 def compared(case: Case, truth: Scene, found: Measurement) -> dict[str, Any]:
@@ -129,6 +140,7 @@ def main() -> None:
     parser.add_argument("--also", nargs="*", choices=sorted(CASES), default=[], help="these without a hand, too")
     parser.add_argument("--cells", type=int, default=400, help="of the estimate's grid")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
+    parser.add_argument("--random", nargs="*", type=int, default=[], help="seeds of bodies that nobody tuned for, too")
     parser.add_argument("--shapes", type=int, metavar="N", help="only the volumes of N bodies from one side")
     parser.add_argument("--first", type=int, default=200, help="seed of the first of them; 100 to 113 were tuned on")
     args = parser.parse_args()
@@ -137,7 +149,7 @@ def main() -> None:
         shapes(args.first, args.shapes, args.workers)
         return
     hands = {"with": [True], "without": [False], "both": [True, False]}[args.hand]
-    names = [n for n in args.only if not isinstance(CASES[n].shape, str) or (args.data / str(CASES[n].shape)).is_file()]
+    names = [n for n in [*args.only, *(f"random_{seed}" for seed in args.random)] if known(n, args.data)]
     items = [(name, with_hand, args.data, args.cells) for with_hand in hands for name in names]
     items += [(name, False, args.data, args.cells) for name in args.also]
     rows = []
@@ -148,7 +160,7 @@ def main() -> None:
             print(line(row), file=sys.stderr, flush=True)
     left = [n for n in args.only if n not in names]
     print(f"\n{len(rows)} recordings" + (f"; no data for {', '.join(left)} (--data)" if left else ""), file=sys.stderr)
-    for row in sorted(rows, key=lambda r: (r["hand"], list(CASES).index(r["object"]))):
+    for row in sorted(rows, key=lambda r: (r["hand"], r["object"])):
         print(line(row), file=sys.stderr)
 
 
