@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy.typing as npt
 
 from soft_estimator.backends.loops import CellLoops, ContactLoops, MatrixLoops, PointLoops
+from soft_estimator.backends.multigrid_loops import MultigridLoops
 from soft_estimator.backends.neo_hookean_loops import NeoHookeanLoops
 from soft_estimator.backends.pressure_loops import PressureLoops
 from soft_estimator.backends.whole_steps import (
@@ -63,6 +64,11 @@ class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops,
     @property
     def pressures(self) -> PressureLoops | None:
         """The preconditioner for nearly incompressible bodies; None where block-Jacobi is faster without."""
+
+    @property
+    def multigrid(self) -> MultigridLoops | None:
+        """The preconditioner for bodies of many nodes; None where block-Jacobi is all there is, or whole steps have
+        their own."""
 
     def to_device(self, array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """A contiguous copy or view of a host array where the backend computes."""

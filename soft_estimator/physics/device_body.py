@@ -9,6 +9,7 @@ import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.body import Body
+from soft_estimator.physics.multigrid import Hierarchy
 from soft_estimator.physics.pressure import Lattice
 
 
@@ -58,6 +59,11 @@ class DeviceBody:
     def lattice(self) -> Lattice:
         """Where the cells' pressures lie in the preconditioner for nearly incompressible bodies."""
         return Lattice.of(self)
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy:
+        """Coarser grids over the nodes, for the multigrid preconditioner."""
+        return Hierarchy.of(self)
 
     @cached_property
     def rest_points(self) -> Array:

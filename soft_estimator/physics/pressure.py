@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from soft_estimator.backends.chebyshev import chebyshev_steps
-from soft_estimator.backends.interface import Array, Backend
-from soft_estimator.backends.loops import BREAKDOWN, CONVERGED, LIMIT, STALLED
+from soft_estimator.backends.interface import Array
 from soft_estimator.backends.pressure_loops import PressureLoops
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ WORTH_FROM = 30.0
 # Chebyshev's steps, and the eigenvalues of S over its diagonal that they are laid out for: the largest, seen at 2.2 to
 # 2.6 in every body, and its ratio to the smallest.
 STEPS, LARGEST, SPREAD = 12, 2.8, 23.0
-_RESTARTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,60 +87,3 @@ class PressurePreconditioner:
     def apply(self, r: Array, out: Array) -> None:
         """out = P⁻¹ r for nodal vectors (N, 3)."""
         self.loops.precondition_pressure(r, self.inverse, *self.cells, *self.lattice, self.matrix, self.steps, out)
-
-
-def conjugate_gradient(
-    backend: Backend,
-    row_start: Array,
-    column: Array,
-    blocks: Array,
-    preconditioner: PressurePreconditioner,
-    b: Array,
-    x: Array,
-    free: Array,
-    tolerance: float,
-    limit: int,
-) -> tuple[int, float, int]:
-    """`MatrixLoops.conjugate_gradient` with this preconditioner: iterations, relative residual, status.
-
-    The preconditioner rounds in single precision, so β is taken in the form that does not ask it to be linear.
-    """
-    xp, mask = backend.xp, free[:, None]
-    z, product, last = xp.empty_like(x), xp.empty_like(x), xp.zeros_like(x)
-
-    def residual(v: Array) -> Array:
-        backend.multiply(row_start, column, blocks, v, product)
-        return mask * (b - product)
-
-    def dot(v: Array, w: Array) -> float:
-        return float((v * w).sum(dtype=np.float64))
-
-    r = residual((1 - mask) * x)
-    base = np.sqrt(dot(r, r))
-    if base == 0.0:
-        x *= 1 - mask
-        return 0, 0.0, CONVERGED
-    r, rz, restarts = residual(x), 0.0, 0
-    p, size = xp.zeros_like(r), np.sqrt(dot(r, r))
-    for iteration in range(limit):
-        if not (np.isfinite(base) and np.isfinite(size) and size <= 1e8 * base):
-            return iteration, np.inf, BREAKDOWN
-        if size <= tolerance * base:
-            r = residual(x)  # the recurred residual drifts: only the true one counts
-            size = np.sqrt(dot(r, r))
-            if size <= 2 * tolerance * base or restarts == _RESTARTS:
-                return iteration, size / base, CONVERGED if size <= 2 * tolerance * base else STALLED
-            restarts, rz = restarts + 1, 0.0
-        preconditioner.apply(r, z)
-        p *= dot(z, r - last) / rz if rz > 0 else 0.0
-        p += z
-        rz, last = dot(r, z), r
-        backend.multiply(row_start, column, blocks, p, product)
-        product *= mask
-        curvature = dot(p, product)
-        if not (curvature > 0 and rz > 0 and np.isfinite(curvature)):
-            return iteration, size / base, BREAKDOWN
-        x += rz / curvature * p
-        r = r - rz / curvature * product
-        size = np.sqrt(dot(r, r))
-    return limit, size / base, LIMIT

@@ -11,7 +11,9 @@ from scipy.sparse.linalg import spsolve
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.backends.loops import CONVERGED, STALLED
 from soft_estimator.config import SolverConfig
-from soft_estimator.physics.pressure import PressurePreconditioner, conjugate_gradient
+from soft_estimator.physics.conjugate_gradient import conjugate_gradient
+from soft_estimator.physics.multigrid import Multigrid
+from soft_estimator.physics.pressure import PressurePreconditioner
 
 _NAMES = {0: "converged", 1: "reached the iteration limit", 2: "broke down", 3: "stalled"}
 # A stalled single-precision solve is as good as its precision allows below this residual.
@@ -52,7 +54,7 @@ class SolveReport:
 class LinearSystem:
     """Block-sparse symmetric matrix with its block-Jacobi preconditioner, on the backend's device.
 
-    pressure: a better preconditioner for nearly incompressible bodies.
+    pressure, multigrid: better preconditioners, for nearly incompressible bodies and for those of many nodes.
     """
 
     row_start: Array
@@ -61,6 +63,7 @@ class LinearSystem:
     inverse: Array
     free: Array
     pressure: PressurePreconditioner | None = None
+    multigrid: Multigrid | None = None
 
     def to_scipy(self, backend: Backend) -> sp.bsr_matrix:
         """The matrix as scipy.sparse, in double precision."""
@@ -83,11 +86,12 @@ def solve(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: 
 def _iterate(
     backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings
 ) -> tuple[int, float, int]:
-    """Conjugate gradients; where the pressures' preconditioner does not lead to the end, block-Jacobi starts anew."""
+    """Conjugate gradients; where a better preconditioner does not lead to the end, block-Jacobi starts anew."""
     pattern, ending = (system.row_start, system.column), (settings.relative_tolerance, settings.max_iterations)
-    if system.pressure is not None:
+    better = system.pressure or system.multigrid
+    if better is not None:
         start = x.copy()
-        found = conjugate_gradient(backend, *pattern, system.blocks, system.pressure, b, x, system.free, *ending)
+        found = conjugate_gradient(backend, *pattern, system.blocks, better, b, x, system.free, *ending)
         if found[2] in (CONVERGED, STALLED):
             return found
         x[...] = start
@@ -145,28 +149,19 @@ def solve_many(
 
 
 def _solve_columns(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings) -> SolveReport:
-    start = x.copy()
-    matrix = (system.row_start, system.column, system.blocks, system.inverse)
-    # What is asked for loosely is tried in single precision first, at twice the speed; with right-hand sides of about
-    # one, since the smallest numbers single precision can hold make a processor several times slower.
-    if settings.relative_tolerance >= SINGLE_FROM and x.dtype != backend.xp.float32:
-        real = backend.xp.float32
-        size = abs(b).max(axis=(0, 1))
-        size = backend.xp.where(size > 0, size, 1.0)
-        blocks, inverse, free = (a.astype(real) for a in (system.blocks, system.inverse, system.free))
-        scaled, solution = (b / size).astype(real), (x / size).astype(real)
-        limit, tolerance = min(SINGLE_ITERATIONS, settings.max_iterations), settings.relative_tolerance
-        iterations, residual, status = backend.conjugate_gradient_many(
-            *matrix[:2], blocks, inverse, scaled, solution, free, tolerance, limit
-        )
-        if status == 0:
-            x[...] = solution * size
+    start, tolerance, limit = x.copy(), settings.relative_tolerance, settings.max_iterations
+    tries: list[tuple[Multigrid | None, type, int]] = [(None, np.float64, limit)]
+    # What is asked for loosely is tried in single precision first, at twice the speed.
+    if tolerance >= SINGLE_FROM and x.dtype != backend.xp.float32:
+        tries.insert(0, (system.multigrid, np.float32, min(SINGLE_ITERATIONS, limit)))
+    elif system.multigrid is not None:
+        tries.insert(0, (system.multigrid, np.float64, limit))
+    for better, real, most in tries:
+        solution = start.copy()
+        iterations, residual, status = _try_columns(backend, system, better, real, b, solution, (tolerance, most))
+        if status == CONVERGED:
+            x[...] = solution
             return SolveReport(int(iterations), float(residual))
-    iterations, residual, status = backend.conjugate_gradient_many(
-        *matrix, b, x, system.free, settings.relative_tolerance, settings.max_iterations
-    )
-    if status == 0:
-        return SolveReport(int(iterations), float(residual))
     reports = []
     for j in range(b.shape[2]):
         column = backend.xp.ascontiguousarray(start[:, :, j])
@@ -174,3 +169,34 @@ def _solve_columns(backend: Backend, system: LinearSystem, b: Array, x: Array, s
         x[:, :, j] = column
     worst = max(report.relative_residual for report in reports)
     return SolveReport(int(iterations), worst, any(report.rescued for report in reports))
+
+
+def _try_columns(
+    backend: Backend,
+    system: LinearSystem,
+    better: Multigrid | None,
+    real: type,
+    b: Array,
+    x: Array,
+    ending: tuple[float, int],
+) -> tuple[int, float, int]:
+    """Conjugate gradients from x, which is overwritten, in single precision or in that of x: iterations, worst relative
+    residual and status."""
+    blocks, inverse, free, size = system.blocks, system.inverse, system.free, None
+    if real is np.float32 and x.dtype != real:
+        # Right-hand sides of about one, since the smallest numbers single precision can hold make a processor several
+        # times slower.
+        size = abs(b).max(axis=(0, 1))
+        size = backend.xp.where(size > 0, size, 1.0)
+        blocks, inverse, free = (a.astype(real) for a in (blocks, inverse, free))
+        b, solution = (b / size).astype(real), (x / size).astype(real)
+    else:
+        solution = x
+    pattern = (system.row_start, system.column)
+    if better is None:
+        found = backend.conjugate_gradient_many(*pattern, blocks, inverse, b, solution, free, *ending)
+    else:
+        found = better.solve_many(*pattern, blocks, b, solution, free, *ending)
+    if size is not None:
+        x[...] = solution * size
+    return found

@@ -21,6 +21,7 @@ from soft_estimator.physics.energy import drift_directions
 from soft_estimator.physics.guard import guarded_step
 from soft_estimator.physics.integrator import ACCELERATION, FORCE_BALANCE, fallback_scheme
 from soft_estimator.physics.model import Model
+from soft_estimator.physics.multigrid import Multigrid, worth_it
 from soft_estimator.physics.newton import minimise_step
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.pressure import PressurePreconditioner
@@ -224,7 +225,10 @@ class Simulation:
         d.backend.invert_diagonal(blocks, d.slot, d.free, inverse)
         rows, loops = assembly.dilatation, d.backend.pressures
         pressure = None if rows is None or loops is None else PressurePreconditioner(d, loops, blocks, rows)
-        return LinearSystem(d.row_start, d.column, blocks, inverse, d.free, pressure)
+        grids = d.backend.multigrid
+        many = grids is not None and pressure is None and worth_it(blocks, d.slot)
+        multigrid = Multigrid(d.hierarchy, grids, blocks) if grids is not None and many else None
+        return LinearSystem(d.row_start, d.column, blocks, inverse, d.free, pressure, multigrid)
 
     def step(self, state: State) -> tuple[State, StepReport]:
         """Advance by one time step."""

@@ -28,6 +28,7 @@ from soft_estimator.backends.cpu import (
     rotation,
     soft_contact,
 )
+from soft_estimator.backends.cpu import multigrid as multigrid_loops
 from soft_estimator.backends.cpu.sums import sums
 
 # Below this many rows an iteration is shorter than waking a second thread; the bits are the same either way.
@@ -52,6 +53,7 @@ class CpuBackend:
     column_multiple = 8  # width of several columns that the loops run over at full speed
     stepper = guard = tangent_stepper = observer = None  # loops only
     pressures = pressure
+    multigrid = multigrid_loops
 
     rotations = staticmethod(rotation.rotations)
     rotations_tangent = staticmethod(rotation.rotations_tangent)

@@ -8,6 +8,8 @@ guess already says. So are columns that others hold already (`_independent`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import njit, prange
@@ -18,7 +20,10 @@ _GROUP = 8  # columns that the inner loops run over at full speed, `CpuBackend.c
 _RESTARTS = 3
 # In units of what a column's residual may be: parts that all columns together hardly hold are left out, and the others
 # solved this far; their sum then stays below one, or is gone on with.
-_SMALL, _DONE = 0.3, 0.9
+_SMALL, DONE = 0.3, 0.9
+# From x = 0 and its residuals r (N, 3, K), which may be overwritten, until all are below `DONE`, in so many
+# iterations at most: iterations, status.
+Descend = Callable[[np.ndarray, np.ndarray, int], tuple[int, int]]
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -58,6 +63,21 @@ def _sum_chunks(partial: np.ndarray, out: np.ndarray) -> None:
         for c in range(partial.shape[0]):
             total += partial[c, j]
         out[j] = total
+
+
+@njit(parallel=True, cache=True, fastmath=_FAST)
+def multiply_many(
+    row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, free: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> None:
+    """out (N, 3, B) = A x on the free nodes, zero on the others."""
+    n = x.shape[0]
+    for chunk in prange((n + _CHUNK - 1) // _CHUNK):
+        y = np.empty((3, x.shape[2]), x.dtype)
+        for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+            _row_times_many(i, row_start, column, blocks, x, y)
+            for a in range(3):
+                for j in range(x.shape[2]):
+                    out[i, a, j] = free[i] * y[a, j]
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
@@ -152,7 +172,7 @@ def _descend(
         for j in range(width):
             if not np.isfinite(square[j]):
                 return iteration, BREAKDOWN
-            left += square[j] > _DONE * _DONE
+            left += square[j] > DONE * DONE
         if left <= fewer:
             return iteration, CONVERGED
         for chunk in prange(chunks):
@@ -167,7 +187,7 @@ def _descend(
             partial[chunk] = total
         _sum_chunks(partial, pap)
         for j in range(width):
-            going = square[j] > _DONE * _DONE
+            going = square[j] > DONE * DONE
             if going and not pap[j] > 0.0:
                 return iteration, BREAKDOWN
             alpha[j] = rz[j] / pap[j] if going else 0.0
@@ -211,7 +231,7 @@ def _descend_in_groups(
     r: np.ndarray,
     limit: int,
 ) -> tuple[int, int]:
-    """Iterate from x = 0 until all residuals, r (N, 3, B) at first, are below `_DONE`, on ever fewer columns.
+    """Iterate from x = 0 until all residuals, r (N, 3, B) at first, are below `DONE`, on ever fewer columns.
 
     Returns:
         iterations, status.
@@ -232,7 +252,7 @@ def _descend_in_groups(
             for i in range(x.shape[0]):
                 for a in range(3):
                     x[i, a, chosen[k]] = xs[i, a, k]
-        keep = np.flatnonzero(squares > _DONE * _DONE)
+        keep = np.flatnonzero(squares > DONE * DONE)
         if status != CONVERGED or keep.shape[0] == 0:
             return done, status
         width = -(-keep.shape[0] // _GROUP) * _GROUP
@@ -259,7 +279,25 @@ def conjugate_gradient_many(
     Returns:
         iterations of the slowest, worst relative residual, worst status.
     """
-    pattern, width = (row_start, column, blocks), b.shape[2]
+    pattern = (row_start, column, blocks)
+
+    def descend(found: np.ndarray, parts: np.ndarray, most: int) -> tuple[int, int]:
+        return _descend_in_groups(*pattern, inverse, free, found, parts, most)
+
+    return solve_by(descend, pattern, b, x, free, tolerance, limit)
+
+
+def solve_by(
+    descend: Descend,
+    pattern: tuple[np.ndarray, np.ndarray, np.ndarray],
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
+    """`conjugate_gradient_many` with iterations of any kind; pattern: row_start, column, blocks."""
+    width = b.shape[2]
     partial = np.zeros(((len(free) + _CHUNK - 1) // _CHUNK, width))
     r, square, reference = np.empty_like(x), np.zeros(width), np.zeros(width)
     if free.all():
@@ -284,7 +322,7 @@ def conjugate_gradient_many(
         going = np.flatnonzero(relative > tolerance)
         parts, shares = _independent(r, going, tolerance * np.sqrt(reference[going]))
         found = np.zeros_like(parts)
-        spent, status = _descend_in_groups(*pattern, inverse, free, found, parts, limit - iterations)
+        spent, status = descend(found, parts, limit - iterations)
         iterations += spent
         if status == BREAKDOWN:
             return iterations, np.inf, BREAKDOWN
