@@ -7,8 +7,7 @@ import json
 import math
 from typing import Any
 
-from soft_estimator.commands.console import HelpFormatter, stderr_line
-from soft_estimator.commands.estimate import FitBar
+from soft_estimator.commands.console import HelpFormatter, ProgressBar, stderr_line
 from soft_estimator.commands.scene_setup import add_computing, add_progress, add_scene, make_ready, read_scene_argument
 
 EXIT_BEYOND_TOLERANCE = 1
@@ -81,11 +80,11 @@ def run(args: argparse.Namespace) -> int:
 
     from soft_estimator.studies.gradient_check import check_gradient, exact_config
 
-    bar = FitBar(args.progress)
+    bar = ProgressBar(args.progress)
     with bar:
         config = exact_config(config)
         scene, backend = make_ready(args, config, folder, bar)
-        rows = check_gradient(scene, backend, steps=args.steps, points=args.points, progress=bar.report)
+        rows = check_gradient(scene, backend, steps=args.steps, points=args.points, progress=bar)
     beyond = [row.label for row in rows if not row.error <= args.tolerance]
     unseen = [row.label for row in rows if not row.shown]
     if args.json:

@@ -99,7 +99,8 @@ def describe_error(error: Exception) -> str | None:
 class ProgressBar:
     """A bar on stderr for work of over two seconds; outside a terminal a line now and then, for a log.
 
-    Calling it with (stage, done, total) moves it; a new stage starts a new bar.
+    Calling it with (stage, done, total) moves it; a new stage starts a new bar. Its text may end in a note, such as the
+    cost and the values of the moment.
     """
 
     def __init__(self, forced: bool = False) -> None:
@@ -109,22 +110,28 @@ class ProgressBar:
         self._timer: threading.Timer | None = None
         self._told = monotonic()  # when the last line was written, or the work began [s]
         self._logged = ""  # the stage that was told last
+        self._since = 0.0  # when the stage began [s]
 
     def __enter__(self) -> ProgressBar:
         return self
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
         if stage != self._logged:
             self._logged = stage
             _log.info("%s", stage)
         if not self.enabled:
-            self._tell(stage, done, total)
+            self._tell(stage, done, total, note)
             return
         if stage != self._stage:
             self._start(stage, total)
         self._bar.update(done - self._bar.n)
+        if note:
+            # The bar itself needs some forty columns.
+            self._bar.set_description_str(f"{stage}: {note[:110]}", refresh=False)
+            if monotonic() - self._since > PROGRESS_AFTER_S:  # where the count stands still, the note does not
+                self._bar.refresh()
 
-    def _tell(self, stage: str, done: int, total: int, note: str = "") -> None:
+    def _tell(self, stage: str, done: int, total: int, note: str) -> None:
         """A line for a log, where it is time for one."""
         if monotonic() - self._told >= LINE_EVERY_S:
             self._told = monotonic()
@@ -134,7 +141,7 @@ class ProgressBar:
         from tqdm import tqdm
 
         self._close()
-        self._stage = stage
+        self._stage, self._since = stage, monotonic()
         self._bar = tqdm(
             total=total,
             desc=stage,

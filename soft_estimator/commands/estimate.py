@@ -7,17 +7,9 @@ import json
 import math
 import sys
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
-from soft_estimator.commands.console import (
-    EXIT_INTERRUPTED,
-    PROGRESS_AFTER_S,
-    HelpFormatter,
-    ProgressBar,
-    bold,
-    stderr_line,
-)
+from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, ProgressBar, bold, stderr_line
 from soft_estimator.commands.scene_setup import (
     add_computing,
     add_out,
@@ -56,28 +48,6 @@ examples:
   soft-estimator estimate bunny_on_tilted_plane --data ~/data --out out/bunny
   soft-estimator estimate my_scene.yaml --frames recorded --noise-mm 1.5 --out out/mine
   soft-estimator estimate swinging_torus --out out/torus --json | jq '.parameters[] | {name, value, std}'"""
-
-
-class FitBar(ProgressBar):
-    """A progress bar whose text may end in a note, such as the cost and the values of the moment."""
-
-    _since = 0.0  # when the stage began [s]
-
-    def report(self, stage: str, done: int, total: int, note: str) -> None:
-        """Move the bar."""
-        if not self.enabled:
-            self._tell(stage, done, total, note)
-            return
-        if stage != self._stage:
-            self._since = monotonic()
-        self(stage, done, total)
-        if self.enabled and note:
-            # The bar itself needs some forty columns.
-            self._bar.set_description_str(f"{stage}: {note[:110]}", refresh=False)
-            if (
-                monotonic() - self._since > PROGRESS_AFTER_S
-            ):  # within a window the count stands still; the note does not
-                self._bar.refresh()
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -127,19 +97,18 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--noise-mm is for recorded frames; give --frames, or set observe.noise in the scene")
     check_out(args)
 
+    from soft_estimator.estimation.long_work import CTRL_C, UNFINISHED, TimeLimit
     from soft_estimator.report.of_estimate import write_estimate_report
-    from soft_estimator.studies.estimate import CTRL_C, estimate_scene
+    from soft_estimator.studies.estimate import estimate_scene
     from soft_estimator.studies.estimate_files import write_estimate
-    from soft_estimator.studies.estimate_keeping import UNFINISHED, Keeper
+    from soft_estimator.studies.estimate_keeping import Keeper
 
-    bar = FitBar(args.progress)
+    bar = ProgressBar(args.progress)
     with bar:
         scene, backend = make_ready(args, config, folder, bar)
         noise_m = None if args.noise_mm is None else 1e-3 * args.noise_mm
-        keeper = Keeper(args.out / UNFINISHED, resume=args.resume, limit_s=args.time_limit)
-        result = estimate_scene(
-            scene, backend, frames_dir=args.frames, noise_m=noise_m, progress=bar.report, keeper=keeper
-        )
+        keeper = Keeper(args.out / UNFINISHED, resume=args.resume, time=TimeLimit(args.time_limit))
+        result = estimate_scene(scene, backend, frames_dir=args.frames, noise_m=noise_m, progress=bar, keeper=keeper)
         if not result.stopped:
             keeper.remove()
         summary = write_estimate(
@@ -148,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
             plots=not args.no_plots,
             frames=args.save_frames,
             report=None if args.no_plots else write_estimate_report,
-            progress=bar.report,
+            progress=bar,
         )
     aside = summary["frames"]["set_aside_reasons"]
     if aside:

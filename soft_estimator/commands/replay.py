@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
-from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, ProgressBar, stderr_line
 from soft_estimator.commands.recording_options import add_recording_options, finder_of
+from soft_estimator.commands.replay_report import lines_about, why_none
 from soft_estimator.commands.scene_setup import add_progress, check_data, check_out
 
 if TYPE_CHECKING:
-    from soft_estimator.live.fleet import ReplayJob, ReplayOutcome
-
-MOST_REASONS = 6  # why frames were not used, on a screen; metrics.json has all
+    from soft_estimator.live.replay_job import ReplayJob, ReplayOutcome
 
 DESCRIPTION = """Run the live estimator over recordings without ROS, as fast as the machine allows: ROS 2 bags (MCAP or
 SQLite), or folders of point files or depth images.
@@ -36,6 +35,8 @@ files written to DIR (of several bags: to DIR/<bag>, and metrics.json and metric
   report.html     the same as a page, with pictures
   replay.yaml     the configuration with every default filled in, for --config
   rest_shape.npz  the signed distance grid it was simulated with; soft-estimator export takes it from there
+  unfinished.json how far a replay has come, while it runs or where it was ended (Ctrl-C, --time-limit); estimates.csv
+                  and metrics.json then hold what is known, with finished: false, and --resume goes on to the same bytes
 
 configuration (--config FILE): the keys scene (a name, a file or the scene itself), finder, window, topic, fixed_frame
 and hold_out; all but scene may be left out.
@@ -78,6 +79,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
     add_recording_options(parser)
+    parser.add_argument(
+        "--time-limit", metavar="S", type=_seconds, help="end after so many seconds with what is known by then"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from where an earlier replay into DIR was ended")
     parser.add_argument("--play", action="store_true", help="publish the bag into a running graph instead")
     parser.add_argument(
         "--wait-for-nodes",
@@ -109,6 +114,10 @@ def _rate(text: str) -> float:
     return _number(text, 1e-3, 1e3, "a rate from 0.001 to 1000")
 
 
+def _seconds(text: str) -> float:
+    return _number(text, 1e-9, 1e9, "a number of seconds above 0")
+
+
 def _count(text: str) -> int:
     if not (text.isdigit() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
@@ -131,31 +140,55 @@ def run(args: argparse.Namespace) -> int:
     check_out(args)
     jobs = _jobs(args)
 
-    from soft_estimator.live.fleet import run_in_processes, run_on_dask
+    from soft_estimator.live.fleet import run_in_processes
+    from soft_estimator.live.fleet_dask import run_on_dask
+    from soft_estimator.live.replay_job import Watch
 
     threads = args.threads or _threads_each(min(args.workers, len(jobs)))
     done = [0.0] * len(jobs)
     with ProgressBar(args.progress) as progress:
         progress("replaying", 0, 100 * len(jobs))
 
-        def tell(number: int, part: float) -> None:
+        def tell(number: int, part: float, note: str) -> None:
             done[number] = max(done[number], part)
-            progress("replaying", int(100 * sum(done)), 100 * len(jobs))
+            progress("replaying", int(100 * sum(done)), 100 * len(jobs), note if len(jobs) == 1 else "")
 
+        watch = Watch(tell, lambda outcome: _write(outcome, _folder(args, outcome.name)), _ending)
         if args.engine == "processes":
-            outcomes = run_in_processes(jobs, args.workers, threads, tell)
+            outcomes = run_in_processes(jobs, args.workers, threads, watch, args.time_limit)
         else:
             address = args.engine.partition(":")[2] or None
-            outcomes = run_on_dask(jobs, address, args.workers, threads, tell)
+            outcomes = run_on_dask(jobs, address, args.workers, threads, watch, args.time_limit)
     return _finish(args, outcomes)
+
+
+def _folder(args: argparse.Namespace, name: str) -> Path:
+    """Where the results of a bag go."""
+    out: Path = args.out
+    return out if len(args.bags) == 1 else out / name
+
+
+def _write(outcome: ReplayOutcome, folder: Path) -> None:
+    """Write a bag's files."""
+    from soft_estimator.live.replay_keeping import forget
+
+    for name, content in outcome.files.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    if outcome.metrics is not None and not outcome.stopped:
+        forget(folder)
+
+
+def _ending() -> None:
+    stderr_line("ending after the frame at hand with what is known; Ctrl-C once more ends at once")
 
 
 def _jobs(args: argparse.Namespace) -> list[ReplayJob]:
     from dataclasses import replace
 
     from soft_estimator.commands.replay_report import ReportListener
-    from soft_estimator.live.fleet import ReplayJob
     from soft_estimator.live.replay_config import load_replay
+    from soft_estimator.live.replay_job import ReplayJob
     from soft_estimator.recordings.opening import open_recording
     from soft_estimator.schema import read_yaml
 
@@ -174,9 +207,12 @@ def _jobs(args: argparse.Namespace) -> list[ReplayJob]:
         taken = sum(name == stem or name.startswith(f"{stem}_again_") for name in names)
         names.append(stem if not taken else f"{stem}_again_{taken}")
     data = None if args.data is None else str(args.data.resolve())
+    folder_text = str(folder.resolve())
+    # A Dask worker may be another machine: its results come here when a bag is done.
+    kept = [str(_folder(args, name).resolve()) if args.engine == "processes" else None for name in names]
     return [
-        ReplayJob(name, str(bag.resolve()), config, str(folder.resolve()), data, args.backend, ReportListener)
-        for name, bag in zip(names, args.bags)
+        ReplayJob(name, str(bag.resolve()), config, folder_text, data, args.backend, ReportListener, keep, args.resume)
+        for name, bag, keep in zip(names, args.bags, kept)
     ]
 
 
@@ -187,26 +223,29 @@ def _threads_each(workers: int) -> int:
 
 def _finish(args: argparse.Namespace, outcomes: list[ReplayOutcome]) -> int:
     """Write the files, tell what came of it."""
+    from soft_estimator.estimation.long_work import CTRL_C
     from soft_estimator.live.replay_files import METRICS, fleet_csv, fleet_rows, fleet_table
 
     alone = len(outcomes) == 1
     for outcome in outcomes:
         if outcome.error and args.traceback and outcome.trace:
             print(outcome.trace, file=sys.stderr)
-        folder = args.out if alone else args.out / outcome.name
-        for name, content in outcome.files.items():
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
+    unfinished = [o for o in outcomes if o.stopped]
+    for outcome in unfinished:
+        stderr_line(f"{outcome.name} is not finished ({outcome.stopped}): --resume goes on from here", label="warning")
+    interrupted = any(o.stopped == CTRL_C for o in unfinished)
     if alone:
         metrics = outcomes[0].metrics
         if metrics is None:
-            raise ValueError(outcomes[0].error)
-        for line in _why_none(metrics):
+            if interrupted:
+                raise KeyboardInterrupt
+            raise ValueError(outcomes[0].error or f"nothing is known yet: {outcomes[0].stopped}; give it more time")
+        for line in why_none(metrics):
             stderr_line(line, label="error")
         for note in metrics["notes"]:
             stderr_line(note, label="note")
-        print(json.dumps(metrics) if args.json else _report(metrics, outcomes[0], args.out))
-        return 0 if metrics["estimates"] else 1
+        print(json.dumps(metrics) if args.json else lines_about(metrics, outcomes[0], args.out))
+        return EXIT_INTERRUPTED if interrupted else 0 if metrics["estimates"] else 1
     rows = fleet_rows([(o.name, o.metrics, o.error) for o in outcomes])
     args.out.mkdir(parents=True, exist_ok=True)
     summary = {"bags": rows}
@@ -216,66 +255,14 @@ def _finish(args: argparse.Namespace, outcomes: list[ReplayOutcome]) -> int:
     failed = [o.name for o in outcomes if o.error]
     if failed:
         stderr_line(f"{len(failed)} of {len(outcomes)} bags failed: {', '.join(failed)}", label="error")
-    without = [o.name for o in outcomes if o.metrics is not None and not o.metrics["estimates"]]
+    without = [o.name for o in outcomes if not o.stopped and o.metrics is not None and not o.metrics["estimates"]]
     if without:
         stderr_line(
             f"{len(without)} of {len(outcomes)} bags gave no estimate: {', '.join(without)}; see not_used_because in "
             "their metrics.json",
             label="error",
         )
-    return 2 if failed else 1 if without else 0
-
-
-def _why_none(metrics: dict[str, Any]) -> list[str]:
-    """Lines about a recording without a single estimate: how many frames were not used, and why."""
-    if metrics["estimates"]:
-        return []
-    frames = metrics["frames"]
-    reasons = frames["not_used_because"]
-    if not reasons:
-        return [f"no estimate from {frames['in_bag']} frames: there are too few of them; record a whole drop"]
-    return [
-        f"no estimate: {frames['dropped']} of {frames['in_bag']} frames were not used",
-        *(f"{r['frames']} frames: {r['reason']}" for r in reasons[:MOST_REASONS]),
-    ]
-
-
-def _report(metrics: dict[str, Any], outcome: ReplayOutcome, out: Path) -> str:
-    """A few lines for people."""
-    from soft_estimator.pictures.wording import choose_unit, rounded, stated
-
-    frames, frame = metrics["frames"], metrics["timing"]["frame"]
-    lines = [
-        f"{bold(metrics['bag'], sys.stdout)}  {metrics['topic']}",
-        f"  frames    {frames['in_bag']} over {metrics['duration_s']:.3g} s, {frames['dropped']} dropped, "
-        f"{metrics['estimates']} estimates, {metrics['status']} at the end",
-    ]
-    if metrics["estimates"]:
-        lines += [f"  not used  {r['frames']}: {r['reason']}" for r in frames["not_used_because"][:MOST_REASONS]]
-    for row in metrics["parameters"]:
-        known = ""
-        if row["truth"] is not None:
-            after = row["converged_after_s"]
-            held = "not converged" if after is None else f"within 5 % after {after:.3g} s"
-            factor, unit = choose_unit(row["unit"], [row["truth"]])
-            true = f"{rounded(row['truth'] / factor)} {unit}".rstrip()
-            known = f"   truth {true}, {held}, {100 * row['coverage_95']:.0f} % of intervals hold it"
-        unseen = "" if row["observable"] else "   not observable"
-        shown = stated(row["value"], row["std"], row["low_95"], row["high_95"], row["unit"])
-        lines.append(f"  {row['name']}  {shown}{known}{unseen}")
-    if metrics["surface"]:
-        surface = metrics["surface"]
-        lines.append(f"  surface   {surface['rms_voxels']:.3g} voxels off (rms), {surface['max_voxels']:.3g} at most")
-    ahead = metrics["held_out"]
-    if ahead and ahead["frames"]:
-        lines.append(
-            f"  ahead     {ahead['frames']} frames over {ahead['horizon_s']:.3g} s foretold to "
-            f"{1e3 * ahead['rms_m']:.3g} mm (rms of the points)"
-        )
-    if frame:
-        lines.append(f"  time      {1e3 * frame['p50_s']:.0f} ms a frame (p99 {1e3 * frame['p99_s']:.0f} ms)")
-    lines.append(f"  written   {', '.join(outcome.files)} in {out}")
-    return "\n".join(lines)
+    return EXIT_INTERRUPTED if interrupted else 2 if failed else 1 if without else 0
 
 
 def _play(args: argparse.Namespace) -> int:

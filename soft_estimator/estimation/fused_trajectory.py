@@ -32,6 +32,7 @@ class FusedTrajectory(Trajectory):
         kinds: Kinds,
     ) -> None:
         self.kinds, self.directions, self.steps = kinds, directions, 0
+        self._made_of = (model, parameters, directions), (backend, kinds, None, None)
         self.cache = device_cache_for(model, parameters, backend)
         self.fused = self.simulation = self.cache.simulation(parameters)
         self.tangent, self.columns = None, None

@@ -128,6 +128,7 @@ class Trajectory:
         coarser: CoarserModel | None = None,
     ) -> None:
         self.kinds, self.directions = kinds, directions
+        self._made_of = (model, parameters, directions), (backend, kinds, steps_of, coarser)
         self.simulation = Simulation(model, parameters, backend)
         self.before = self.after = start if directions is not None else Moment(start.state, None)
         self.steps = 0
@@ -142,6 +143,12 @@ class Trajectory:
             else:
                 self.tangent = CarriedTangent(coarser, parameters, directions, backend, tolerance, least_m)
                 self.before = self.after = _carried(start, coarser)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it is made of and where it stands: what is worked out from that is worked out again, to the bit."""
+        model, rest = self._made_of
+        names = ("before", "after", "steps", "fallback_parts", "most_fallback_parts")
+        return trajectory_from, (*model, self.after, *rest), {name: getattr(self, name) for name in names}
 
     def through(self, frame: Frame) -> PredictedFrame:
         """Go on to a frame that is not earlier than the last one, and look."""

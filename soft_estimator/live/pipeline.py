@@ -50,6 +50,13 @@ class LivePipeline:
             )
         return self._window
 
+    @property
+    def made_once(self) -> dict[str, object]:
+        """What scene and settings make, by name; no frame changes it."""
+        scene, window = self.scene, self.window
+        parts = {"scene": scene, "body": scene.body, "model": scene.model, "parameters": scene.parameters}
+        return {**parts, "backend": window.backend, "xp": window.backend.xp, **window.made_once}
+
     def add_cloud(self, stamp_s: float, cloud: Cloud, mask: np.ndarray | None = None) -> LiveEstimate | None:
         """Take in a cloud that was taken at stamp_s [s]."""
         if self._window is None:

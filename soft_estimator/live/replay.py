@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,21 +16,24 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.scene_cameras import cameras_of
 from soft_estimator.config import SceneConfig
 from soft_estimator.estimation.fitting.verdict import FitVerdict
+from soft_estimator.estimation.long_work import UNFINISHED, TimeUp
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.live.estimate_table import ESTIMATES, estimate_row, estimate_table
 from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.prediction import score_prediction
 from soft_estimator.live.replay_config import ReplayConfig
+from soft_estimator.live.replay_keeping import ReplayKeeper, identity_of
 from soft_estimator.recordings.ground_truth import TruthRow, parameters_from_rows
 from soft_estimator.recordings.interface import Frame, Recording
 from soft_estimator.recordings.opening import open_recording
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.scene.variables import shown_labels, variables_of
 
-Progress = Callable[[int, int], None]  # frames done, frames in all
+Progress = Callable[[int, int, str], None]  # frames done, frames in all, a note for people
 
 MOST_NOTES = 12  # remarks on a screen; the rest is counted
 
@@ -60,7 +64,7 @@ class ReplayResult:
 
 
 class Listener(Protocol):
-    """Somebody who follows a replay, and may add files to its results."""
+    """Somebody who follows a replay, and may add files to its results. Its attributes are kept with the replay."""
 
     def begin(self, scene: Scene) -> None:
         """Told before the first frame."""
@@ -97,6 +101,8 @@ class _Run:
     surfaces: SurfaceErrors
     truth: _Truth
     listener: Listener | None = None
+    elapsed_s: float = 0.0  # wall-clock time, what passed before it was ended and gone on with included
+    since_s: float = field(default_factory=perf_counter)  # the clock when that was counted last
     rows: list[list[str]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     stamps: list[float] = field(default_factory=list)
@@ -106,6 +112,12 @@ class _Run:
     last: LiveEstimate | None = None
     fitted: LiveEstimate | None = None  # the last estimate before the held-out frames
     held_out: list[tuple[float, np.ndarray]] = field(default_factory=list)
+
+    def count_time(self) -> float:
+        """Wall-clock time that the replay took so far [s]."""
+        now = perf_counter()
+        self.elapsed_s, self.since_s = self.elapsed_s + now - self.since_s, now
+        return self.elapsed_s
 
 
 def replay_bag(
@@ -117,12 +129,14 @@ def replay_bag(
     backend: Backend | str = "auto",
     progress: Progress | None = None,
     listener: Listener | None = None,
+    keeper: ReplayKeeper | None = None,
 ) -> ReplayResult:
     """Replay one bag.
 
     Args:
         folder, data: where the scene's files are looked for.
         backend: where to compute, or its name. listener: told every estimate.
+        keeper: keeps the replay as it goes, and has what an earlier one left; what it ends gives what is known by then.
     """
     clock = perf_counter()
     if isinstance(backend, str):
@@ -137,7 +151,14 @@ def replay_bag(
         shown = dict(zip(variables.labels, shown_labels(variables)))
         run = _Run(ParameterTracks(shown), SurfaceErrors(scene.body.grid.spacing_m), truth, listener)
         pipeline = LivePipeline(scene, config.finder, config.window, backend=backend)
-        _read_through(camera, pipeline, run, config.hold_out, progress)
+        keeper = keeper or ReplayKeeper()
+        kept = keeper.take_up(identity_of(path, config, backend.name), lambda: _shared(pipeline, listener))
+        if kept is not None:
+            pipeline, run = kept["pipeline"], kept["run"]
+            if listener is not None:
+                vars(listener).update(kept["heard"])
+        run.since_s, truth = clock, run.truth
+        stopped = _read_through(camera, pipeline, run, config.hold_out, progress, keeper)
     _check_any(path, run)
     size_m = float(np.linalg.norm(np.ptp(scene.body.surface_positions_m(), axis=0)))
     run.tracks.set_truth(truth.values, size_m)
@@ -150,10 +171,13 @@ def replay_bag(
         "bag": str(path),
         "scene": config.scene.name,
         "backend": backend.name,
+        "identity": keeper.identity,
+        "finished": not stopped,
+        "stopped": stopped,
         "notes": notes,
     }
     metrics |= _metrics(camera, run, counters, refusals, held_out)
-    metrics["timing"]["total_s"] = perf_counter() - clock
+    metrics["timing"]["total_s"] = run.count_time()
     labels = [track.label for track in run.tracks.tracks.values()]
     return ReplayResult(Path(path), config, scene, labels, run.rows, truth.values, counters, refusals, metrics, notes)
 
@@ -175,15 +199,52 @@ def _shortened(notes: dict[str, int]) -> list[str]:
 
 
 def _read_through(
-    camera: Recording, pipeline: LivePipeline, run: _Run, hold_out: float, progress: Progress | None
-) -> None:
-    learnt = len(camera) - round(hold_out * len(camera))
-    for frame in camera:
+    camera: Recording,
+    pipeline: LivePipeline,
+    run: _Run,
+    hold_out: float,
+    progress: Progress | None,
+    keeper: ReplayKeeper,
+) -> str:
+    """Take in the frames that are not done yet; why it was ended before the last one, "" where it was not."""
+    learnt, done, listener = len(camera) - round(hold_out * len(camera)), len(run.stamps), run.listener
+    state = {"pipeline": pipeline, "run": run, "heard": {} if listener is None else vars(listener)}
+    for number, frame in enumerate(camera):
+        if number < done:
+            continue
         _add_frame(frame, pipeline, run, learnt)
         for surface in frame.surfaces:
             run.surfaces.add_truth(surface.stamp_s, surface.triangles_m)
         if progress is not None:
-            progress(len(run.stamps), len(camera))
+            progress(len(run.stamps), len(camera), _values(run))
+        if len(run.stamps) == len(camera):
+            break
+        run.count_time()
+        try:
+            keeper.note(state, lambda: _shared(pipeline, listener), lambda: _so_far(run, len(camera)))
+        except TimeUp as ended:
+            return str(ended)
+    return ""
+
+
+def _shared(pipeline: LivePipeline, listener: Listener | None) -> dict[str, object]:
+    """What a state of the replay only names: whoever goes on has it."""
+    return {**pipeline.made_once, **({} if listener is None else {"listener": listener})}
+
+
+def _values(run: _Run) -> str:
+    """The newest estimate in a few words."""
+    if run.last is None:
+        return "no estimate yet"
+    return ", ".join(f"{e.label} {e.value:.4g} ± {e.std:.2g}" for e in run.last.parameters)
+
+
+def _so_far(run: _Run, frames: int) -> dict[str, bytes]:
+    """What is known, for people: how far the replay is, and its table."""
+    values = {} if run.last is None else {e.label: {"value": e.value, "std": e.std} for e in run.last.parameters}
+    told = {"frames_done": len(run.stamps), "frames": frames, "estimates": len(run.rows), "values": values}
+    table = estimate_table([track.label for track in run.tracks.tracks.values()], run.rows)
+    return {UNFINISHED: (json.dumps(told, indent=1) + "\n").encode(), ESTIMATES: table}
 
 
 def _add_frame(frame: Frame, pipeline: LivePipeline, run: _Run, learnt: int) -> None:
@@ -256,26 +317,3 @@ def _metrics(
         "held_out": held_out,
         "timing": {"frame": latency_summary(run.seconds)},
     }
-
-
-def estimate_header(labels: list[str]) -> list[str]:
-    """Columns of estimates.csv."""
-    columns = ["stamp_s", "status", "frames_in_window", "rms_residual_m", "noise_scale"]
-    for label in labels:
-        columns += [label, f"{label}.std", f"{label}.low", f"{label}.high", f"{label}.observable"]
-    return columns
-
-
-def estimate_row(estimate: LiveEstimate) -> list[str]:
-    """One line of estimates.csv: every digit of the numbers, and nothing that depends on the machine's clock."""
-    row = [
-        repr(float(estimate.stamp_s)),
-        estimate.status,
-        str(estimate.frames_in_window),
-        repr(float(estimate.rms_residual_m)),
-        repr(float(estimate.noise_scale)),
-    ]
-    for item in estimate.parameters:
-        row += [repr(float(x)) for x in (item.value, item.std, item.low, item.high)]
-        row.append("1" if item.observable else "0")
-    return row

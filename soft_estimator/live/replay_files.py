@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from soft_estimator.live.replay import ReplayResult, estimate_header
-from soft_estimator.live.replay_config import config_text
+from soft_estimator.backends.choose import choose_backend
+from soft_estimator.live.estimate_table import ESTIMATES, csv_bytes, estimate_table
+from soft_estimator.live.replay import ReplayResult
+from soft_estimator.live.replay_config import ReplayConfig, config_text
+from soft_estimator.live.replay_keeping import identity_of
 from soft_estimator.scene.rest_shape import REST_SHAPE, rest_shape_bytes
 
-ESTIMATES, METRICS, CONFIG = "estimates.csv", "metrics.json", "replay.yaml"
+METRICS, CONFIG, REPORT = "metrics.json", "replay.yaml", "report.html"
 
 
 def result_files(result: ReplayResult) -> dict[str, bytes]:
     """Name and content of every file of a replay."""
-    table = [estimate_header(result.labels), *result.rows]
     return {
-        ESTIMATES: _csv(table),
+        ESTIMATES: estimate_table(result.labels, result.rows),
         METRICS: (json.dumps(result.metrics, indent=1) + "\n").encode(),
         CONFIG: config_text(result.config).encode(),
         REST_SHAPE: rest_shape_bytes(result.scene.body),
     }
+
+
+def finished_files(
+    folder: str | None, bag: str, config: ReplayConfig, backend: str
+) -> tuple[dict[str, bytes], dict[str, Any] | None]:
+    """The files and metrics of a replay that came to its end in a folder earlier; none where it did not."""
+    try:
+        metrics = json.loads((Path(folder or "") / METRICS).read_text(encoding="utf-8"))
+        name = choose_backend(backend, config.scene.solver.precision).name
+        if folder is None or not metrics["finished"] or metrics["identity"] != identity_of(bag, config, name):
+            return {}, None
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}, None
+    found = (Path(folder) / name for name in (ESTIMATES, METRICS, CONFIG, REST_SHAPE, REPORT))
+    return {file.name: file.read_bytes() for file in found if file.is_file()}, metrics
 
 
 def fleet_rows(outcomes: Sequence[tuple[str, dict[str, Any] | None, str]]) -> list[dict[str, Any]]:
@@ -58,7 +74,7 @@ def fleet_csv(rows: Sequence[dict[str, Any]]) -> bytes:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     columns = [c for c in columns if c != "error"] + ["error"]
     body = [["" if row.get(c) is None else _text(row[c]) for c in columns] for row in rows]
-    return _csv([columns, *body])
+    return csv_bytes([columns, *body])
 
 
 def fleet_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -97,9 +113,3 @@ def _short(value: float | None) -> str:
 
 def _text(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
-
-
-def _csv(table: Sequence[Sequence[str]]) -> bytes:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(table)
-    return stream.getvalue().encode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.spatial.transform import Rotation
 
@@ -13,6 +15,7 @@ from soft_estimator.estimation.window.episode import FoundPose, Locate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.perception.register import PoseRefused, register
 from soft_estimator.perception.settings import RegisterSettings
+from soft_estimator.physics.body import Body
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import variables_of
 from soft_estimator.schema import ConfigError
@@ -76,25 +79,33 @@ def start_from_plane(window: SlidingWindow, normal: np.ndarray, offset_m: float)
 
 def locator(scene: Scene, sensor_m: np.ndarray | None = None, settings: RegisterSettings | None = None) -> Locate:
     """Finds the scene's body in a frame's points, by its shape."""
-    body, gravity = scene.body, np.asarray(scene.parameters.gravity_m_s2)
+    gravity = np.asarray(scene.parameters.gravity_m_s2)
     up = -gravity / np.linalg.norm(gravity) if gravity.any() else np.array([0.0, 0.0, 1.0])
     if scene.config.contact is not None:
         up = np.asarray(scene.config.contact.unit_normal)
-    settings = settings or RegisterSettings()
     sensor = _sensor_of(scene, up) if sensor_m is None else np.asarray(sensor_m, dtype=np.float64)
+    return Locator(scene.body, sensor, up, settings or RegisterSettings())
 
-    def locate(points_m: np.ndarray, std_m: np.ndarray) -> FoundPose:
-        fit = register(body.grid, points_m, std_m, sensor, up, settings)
+
+@dataclass(frozen=True, eq=False)
+class Locator:
+    """Finds a body in points that a camera at sensor_m [m] saw, by its shape; up: unit vector, (3,)."""
+
+    body: Body
+    sensor_m: np.ndarray
+    up: np.ndarray
+    settings: RegisterSettings
+
+    def __call__(self, points_m: np.ndarray, std_m: np.ndarray) -> FoundPose:
+        fit = register(self.body.grid, points_m, std_m, self.sensor_m, self.up, self.settings)
         if isinstance(fit, PoseRefused):
             return FoundPose(None, None, fit.reason)
         # How far the points lie off is for the window to judge (`BentStarts`), which waits but not for ever: a scanned
         # shape is never as exact as a drawn one.
         # The simulation turns about the centroid c: x = c + R (X - c) + t.
-        c = body.centroid_m
+        c = self.body.centroid_m
         translation = fit.rotation @ c + fit.translation_m - c
         return FoundPose(translation, Rotation.from_matrix(fit.rotation).as_rotvec())
-
-    return locate
 
 
 def _sensor_of(scene: Scene, up: np.ndarray) -> np.ndarray:

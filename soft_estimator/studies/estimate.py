@@ -22,6 +22,7 @@ from soft_estimator.estimation.fitting.discretisation import (
 )
 from soft_estimator.estimation.fitting.least_squares import Fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior
+from soft_estimator.estimation.long_work import CTRL_C, TimeUp
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
@@ -45,15 +46,14 @@ from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import variables_of
 from soft_estimator.scene.wrenches import feel_truth, kinds_of_scene
 from soft_estimator.schema import ConfigError
-from soft_estimator.studies.estimate_keeping import Keeper, TimeUp, identity_of
+from soft_estimator.studies.estimate_keeping import Keeper, identity_of
 from soft_estimator.studies.estimate_search import WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
 from soft_estimator.studies.estimate_setup import Progress, clouds_of, noise_of_points, observe_truth
 
-__all__ = ["CTRL_C", "WHOLE_CLOUDS", "EstimateResult", "estimate_scene"]
+__all__ = ["WHOLE_CLOUDS", "EstimateResult", "estimate_scene"]
 
 # A recorded point farther than this many body sizes from where the guess puts the body is not of the body.
 STRAY_SIZES = 2.0
-CTRL_C = "Ctrl-C"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,9 @@
-"""What a long search has so far, kept in a file beside its results: it may be ended at any time, and gone on with.
-
-The file is replaced as a whole: a process that is killed leaves the last complete one.
-"""
+"""What a long search has so far, kept in a file beside its results: it may be ended at any time, and gone on with."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -16,15 +12,9 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.long_work import EVERY_S, TimeLimit, replace_file
 from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.schema import to_plain
-
-UNFINISHED = "unfinished.json"
-_EVERY_S = 2.0  # between two writings; a search of less has lost nothing worth keeping
-
-
-class TimeUp(Exception):
-    """The time that a search was given is over."""
 
 
 @dataclass
@@ -44,17 +34,16 @@ class Keeper:
 
     Attributes:
         path: of the file; None keeps nothing on disk. identity: of scene and frames, see `identity_of`.
-        resume: whether to go on from the file. limit_s: time after which the search ends with what it has, if any.
+        resume: whether to go on from the file. time: after which the search ends with what it has.
         starts: what is known of each so far.
     """
 
     path: Path | None = None
     identity: str = ""
     resume: bool = False
-    limit_s: float | None = None
+    time: TimeLimit = field(default_factory=TimeLimit)
     starts: list[KeptStart] = field(default_factory=list)
     values: dict[str, float] = field(default_factory=dict)
-    _began: float = field(default_factory=monotonic)
     _written: float = -np.inf
 
     def note(self, start: int, theta: np.ndarray, frames: int, cost: float, values: dict[str, float]) -> None:
@@ -62,10 +51,9 @@ class Keeper:
         before = self.starts[start].steps if start < len(self.starts) else 0
         self.starts[start:] = [KeptStart(theta.tolist(), frames, float(cost), before + 1)]
         self.values = values
-        if monotonic() - self._written > _EVERY_S:
+        if monotonic() - self._written > EVERY_S:
             self.write()
-        if self.limit_s is not None and monotonic() - self._began > self.limit_s:
-            raise TimeUp(f"the {self.limit_s:g} s that it was given are over")
+        self.time.check()
 
     def ended(self, start: int, reason: str) -> None:
         """A start has come to its end."""
@@ -78,11 +66,8 @@ class Keeper:
         self._written = monotonic()
         if self.path is None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         plain = {"identity": self.identity, "values": self.values, "starts": [asdict(s) for s in self.starts]}
-        beside.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
-        beside.replace(self.path)
+        replace_file(self.path, (json.dumps(plain, indent=1) + "\n").encode())
 
     def remove(self) -> None:
         """The search is over: its result stands elsewhere."""

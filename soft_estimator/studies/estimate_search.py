@@ -16,7 +16,7 @@ from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.scene.variables import shown_labels
-from soft_estimator.studies.estimate_keeping import Keeper, KeptStart, TimeUp
+from soft_estimator.studies.estimate_keeping import Keeper, KeptStart
 from soft_estimator.studies.estimate_setup import Progress
 
 WHOLE_CLOUDS = "whole_clouds"  # the method where isotropic noise is too wide for distances, whatever the scene names
@@ -153,4 +153,4 @@ def describe_values(variables: Variables, theta: np.ndarray) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in zip(shown_labels(variables), variables.natural(theta)))
 
 
-__all__ = ["INTERRUPTED", "WHOLE_CLOUDS", "TimeUp", "best_so_far", "fit_all", "fit_wide"]
+__all__ = ["INTERRUPTED", "WHOLE_CLOUDS", "best_so_far", "fit_all", "fit_wide"]

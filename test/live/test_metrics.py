@@ -15,6 +15,7 @@ from soft_estimator.estimation.residuals.carried_surface import onto_surface
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.live.estimate_table import estimate_row, estimate_table
 from soft_estimator.live.metrics import (
     ParameterTracks,
     SurfaceErrors,
@@ -23,7 +24,7 @@ from soft_estimator.live.metrics import (
     latency_summary,
 )
 from soft_estimator.live.prediction import predict, score_prediction
-from soft_estimator.live.replay import estimate_header, estimate_row, true_values
+from soft_estimator.live.replay import true_values
 from soft_estimator.physics.model import State
 from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.ground_truth import TruthRow, truth_rows
@@ -149,7 +150,7 @@ def test_latency_leaves_the_first_frame_apart() -> None:
 def test_rows_hold_every_digit_and_no_clock(scene: Scene) -> None:
     made = replace(estimate_at(scene, 1 / 3, value=100.1), seconds=0.25)
     row = estimate_row(made)
-    assert len(row) == len(estimate_header(["youngs_modulus_pa"])) == 10
+    assert len(row) == estimate_table(["youngs_modulus_pa"], []).count(b",") + 1 == 10
     assert float(row[0]) == 1 / 3 and float(row[5]) == 100.1 and row[1] == "tracking" and row[-1] == "1"
     assert estimate_row(replace(made, seconds=99.0)) == row
 

@@ -13,10 +13,13 @@ from tiny_ball import Dies, ball, write_scene
 
 from soft_estimator.cli import main
 from soft_estimator.export import export
-from soft_estimator.live.fleet import ReplayJob, run_in_processes, run_job, run_on_dask
+from soft_estimator.live.estimate_table import ESTIMATES
+from soft_estimator.live.fleet import run_in_processes
+from soft_estimator.live.fleet_dask import run_on_dask
 from soft_estimator.live.replay import ReplayResult, replay_bag
 from soft_estimator.live.replay_config import ReplayConfig, config_text, finder_for, load_replay
-from soft_estimator.live.replay_files import ESTIMATES, METRICS, fleet_csv, fleet_rows, fleet_table, result_files
+from soft_estimator.live.replay_files import METRICS, fleet_csv, fleet_rows, fleet_table, result_files
+from soft_estimator.live.replay_job import ReplayJob, Watch, run_job
 from soft_estimator.recordings.bag_files import storage_files
 from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.recordings.frame_folder import write_frames
@@ -123,8 +126,9 @@ def test_a_dask_cluster_gives_the_same_and_survives_a_bad_bag(
     broken = tmp_path / "broken.mcap"
     broken.write_bytes(storage_files(bag)[0].read_bytes()[:10000])
     told: list[tuple[int, float]] = []
+    watch = Watch(tell=lambda number, part, note: told.append((number, part)))
     jobs = [job("broken", broken, config), job("good", bag, config)]
-    bad, good = run_on_dask(jobs, workers=1, threads=1, tell=lambda number, part: told.append((number, part)))
+    bad, good = run_on_dask(jobs, workers=1, threads=1, watch=watch)
     assert good.error == "" and good.files[ESTIMATES] == elsewhere[ESTIMATES]
     assert "cut short" in bad.error and bad.metrics is None
     assert sorted(told) == [(0, 1.0), (1, 1.0)]
@@ -132,7 +136,7 @@ def test_a_dask_cluster_gives_the_same_and_survives_a_bad_bag(
 
 def test_no_scheduler_is_one_line(bag: Path, config: ReplayConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("soft_estimator.live.fleet.SCHEDULER_TIMEOUT", "1s")
+    monkeypatch.setattr("soft_estimator.live.fleet_dask.SCHEDULER_TIMEOUT", "1s")
     with pytest.raises(ValueError, match="no Dask scheduler answers at tcp://127"):
         run_on_dask([job("good", bag, config)], "tcp://127.0.0.1:1")
 

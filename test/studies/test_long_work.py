@@ -13,9 +13,10 @@ from tiny_ball import scene_of, write_scene
 from soft_estimator.cli import main
 from soft_estimator.commands import console
 from soft_estimator.commands.console import ProgressBar
+from soft_estimator.estimation.long_work import CTRL_C, UNFINISHED, TimeLimit, TimeUp
 from soft_estimator.scene.scene import Scene
-from soft_estimator.studies.estimate import CTRL_C, EstimateResult, estimate_scene
-from soft_estimator.studies.estimate_keeping import UNFINISHED, Keeper, TimeUp
+from soft_estimator.studies.estimate import EstimateResult, estimate_scene
+from soft_estimator.studies.estimate_keeping import Keeper
 
 ESTIMATE = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "60 kPa"}, "starts": 2, "seed": 3}
 SHORT: dict[str, Any] = {"time": {"step_s": "5 ms", "duration_s": 0.06}, "estimate": ESTIMATE}
@@ -65,7 +66,7 @@ def test_an_ended_start_is_not_searched_again(whole: EstimateResult, tmp_path: P
 
 
 def test_no_time_ends_with_the_best_so_far(tmp_path: Path) -> None:
-    made = estimate_scene(scene(), keeper=Keeper(tmp_path / UNFINISHED, limit_s=1e-9))
+    made = estimate_scene(scene(), keeper=Keeper(tmp_path / UNFINISHED, time=TimeLimit(1e-9)))
     assert "1e-09 s that it was given are over" in made.stopped and made.posterior.estimates[0].value > 0
 
 
@@ -86,7 +87,7 @@ def test_the_keeper_counts_steps_and_time() -> None:
     keeper.ended(0, "done")
     keeper.note(1, np.ones(1), 1, 9.0, {})
     assert [(s.steps, s.frames, s.reason) for s in keeper.starts] == [(2, 2, "done"), (1, 1, "")]
-    keeper.limit_s = 0.0
+    keeper.time = TimeLimit(0.0)
     with pytest.raises(TimeUp, match="the 0 s that it was given are over"):
         keeper.note(1, np.ones(1), 1, 8.0, {})
 

@@ -88,16 +88,15 @@ class Episodes:
             reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
         names = [*lasting.names, *(POSE if self.free else ())]
         variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
-        motion = WindowMotion(
-            self.model, variables, self.backend, self.kinds, self.known, self.clock, self._coarser_model()
-        )
+        motion = WindowMotion(self.model, variables, self.backend, self.kinds, self.known, self.clock, self.coarser)
         fit = WindowFit(motion, lasting.prior_of(variables), self.loss)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
         fit.touched = lasting.touched
         return fit, ""
 
-    def _coarser_model(self) -> CoarserModel | None:
+    @property
+    def coarser(self) -> CoarserModel | None:
         """Where changes are worked out on a coarser grid, as the settings have it; made once."""
         if self.config.jacobian_grid == "fine" or can_fuse(self.model, self.backend):
             return None

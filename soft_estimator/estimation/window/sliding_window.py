@@ -113,6 +113,12 @@ class SlidingWindow:
             self._end_episode()
 
     @property
+    def made_once(self) -> dict[str, object]:
+        """What the model makes, by name; no frame changes it."""
+        parts = {"kinds": self.kinds, "patches": self.episodes.verdict.patches, "coarser": self.episodes.coarser}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    @property
     def status(self) -> str:
         if self._lost:
             return "lost"

@@ -69,7 +69,7 @@ class WindowFit:
         self.touched = False
         self.at = motion.run(knowledge.mean.copy(), [])
         self._damping = Damping().first
-        self._in_time: Callable[[float], bool] = lambda seconds: True
+        self._in_time: Callable[[float], bool] = _always
         self._last: tuple[tuple[list[PredictedFrame], float], Evaluation] | None = None  # frames and scale it is of
 
     @property
@@ -121,7 +121,10 @@ class WindowFit:
         in_time: whether there is time for work of so many seconds.
         """
         self._in_time = in_time
-        found = minimise(self, self._with_noise(self.at), Damping(), most_trials=iterations, damping=self._damping)
+        try:
+            found = minimise(self, self._with_noise(self.at), Damping(), most_trials=iterations, damping=self._damping)
+        finally:
+            self._in_time = _always
         self.at, self._damping = found.at, found.damping
 
     def step(self, at: WindowRun, damping: float) -> Step:
@@ -346,6 +349,11 @@ class WindowFit:
         """Whether the linearisation holds over a step; the surface's offset is linear anyway."""
         limits = [*(v.kind.linear_within for v in self.motion.variables.variables), np.inf]
         return bool((np.abs(step) <= limits).all())
+
+
+def _always(seconds: float) -> bool:
+    """There is time for everything."""
+    return True
 
 
 def _summed(values: np.ndarray, residuals: list[np.ndarray]) -> float:

@@ -31,9 +31,7 @@ class WindowVerdict:
     def __init__(self, body: Body, points: int, known: KnownToConfig | None) -> None:
         self.body, self.allowance_m = body, allowance_m(known or KnownToConfig(), body)
         self.patches = SurfacePatches(body, min(points, _MOST_POINTS))
-        self._places: dict[
-            int, tuple[Any, Places]
-        ] = {}  # by the frame's identity; with the frame, so that it is unique
+        self._places: list[tuple[Any, Places]] = []  # of the window's frames
 
     def of(self, fit: WindowFit, answer: Answer) -> FitVerdict:
         """The verdict on a fit at its answer; one that had no time to settle is not judged."""
@@ -41,9 +39,9 @@ class WindowVerdict:
         clouds = [e for e in fit.frames if isinstance(e.frame, ObservedFrame) and kinds.of(e.frame).whitened]
         if not clouds or not answer.settled:
             return FitVerdict()
-        self._places = {id(e.frame): self._place(e, fit) for e in clouds}
+        self._places = [(e.frame, self._place(e, fit)) for e in clouds]
         step = answer.z - fit.at.z
-        patch, std, neighbour = joined_places([self._places[id(e.frame)][1] for e in clouds])
+        patch, std, neighbour = joined_places([places for _, places in self._places])
         left = [(e.residual + e.jacobian @ step)[_chosen(e)] for e in clouds]
         return judge(
             Evidence(
@@ -59,16 +57,17 @@ class WindowVerdict:
             )
         )
 
-    def _place(self, e: PredictedFrame, fit: WindowFit) -> tuple[Any, Places]:
+    def _place(self, e: PredictedFrame, fit: WindowFit) -> Places:
         """Where a frame's points lie on the body; found once, for the fit moves them by less than a patch."""
-        if id(e.frame) in self._places:
-            return self._places[id(e.frame)]
+        for known, places in self._places:
+            if known is e.frame:
+                return places
         host = fit.motion.backend.to_host
         u = between(host(e.before.state.u), host(e.after.state.u), e.share).astype(np.float64)
         frame, chosen = e.frame, _chosen(e)
         if isinstance(frame, ObservedFrame) and len(frame.points_m) == len(e.residual):
             frame = replace(frame, points_m=frame.points_m[chosen], std_m=frame.std_m[chosen])
-        return e.frame, self.patches.of(frame, u, len(chosen))
+        return self.patches.of(frame, u, len(chosen))
 
 
 def _chosen(e: PredictedFrame) -> np.ndarray:
