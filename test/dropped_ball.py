@@ -44,11 +44,14 @@ def field() -> CarriedField:
 
 @cache
 def frames() -> tuple[ObservedFrame, ...]:
-    """Fifteen of them, 30 ms apart: it touches with the sixth and leaves with the last."""
-    rng, simulation = np.random.default_rng(3), Simulation(model(), TRUTH)
+    """Fifteen of them, 30 ms apart: it touches with the sixth and leaves with the last.
+
+    Its steps are a quarter of those it is estimated with.
+    """
+    rng, simulation = np.random.default_rng(3), Simulation(model().with_step(theta_scheme(0.01 / 4)), TRUTH)
     state, out = simulation.initial_state(), []
-    for k in range(43):
-        if k % 3 == 0:
+    for k in range(4 * 43):
+        if k % 12 == 0:
             out.append(surface_frame(state.time_s, model().body, field(), state.u, 300, NOISE_M, rng))
         state, _ = simulation.step(state)
     return tuple(out)

@@ -17,7 +17,7 @@ from soft_estimator.geometry.surface import vertex_areas_m2
 from soft_estimator.live.setup import build_window
 from soft_estimator.measuring.measurement import BODY_FILE
 from soft_estimator.measuring.phases import GRAVITY_M_S2, Drop
-from soft_estimator.measuring.refining import Refining
+from soft_estimator.measuring.refining import GridError
 from soft_estimator.measuring.sightings import Progress, Sighting
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.scan import ScannedBody
@@ -148,7 +148,7 @@ def fit_drops(
     config = replace(_WINDOW, grow_to_frames=max(longest, _WINDOW.frames))
     window = build_window(scene, config, backend=backend, sensor_m=in_scene(sightings[drops[0].first], body)[1])
     window.know_plane(np.array([0.0, 0.0, 1.0]), 0.0, config.plane_std_rad, config.plane_std_m)
-    refining = Refining(scene, window.kinds, backend)
+    grid = GridError(scene, backend)
     estimates: list[LiveEstimate] = []
     after_drops: list[tuple[Drop, LiveEstimate]] = []
     total, done = sum(drop.last - drop.first + 1 for drop in drops), 0
@@ -163,7 +163,7 @@ def fit_drops(
             done += 1
             if progress is not None:
                 progress("estimating", done, total)
-        settled = window.settle(_SETTLE_ITERATIONS, refining.look)
+        settled = window.settle(_SETTLE_ITERATIONS, grid.look)
         if settled is not None:
             estimates.append(settled)
             _log.info("after drop %d: %s", number + 1, _in_words(settled))

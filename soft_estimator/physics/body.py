@@ -102,6 +102,11 @@ class Body:
         """`mass_m3` as a matrix (N, N)."""
         return csr_matrix((self.mass_m3, self.column, self.row_start), shape=(self.node_count, self.node_count))
 
+    @cached_property
+    def thickness_m(self) -> float:
+        """6 V/A: the diameter of a ball, three times the thickness of a plate."""
+        return 6.0 * self.volume_m3 / float(self.surface.area_m2.sum())
+
     def surface_positions_m(self, u: np.ndarray | None = None) -> np.ndarray:
         """Vertices of the surface [m] for nodal displacements u (N, 3) [m], at rest by default."""
         return self.surface.interpolate(self.node_position_m if u is None else self.node_position_m + u)

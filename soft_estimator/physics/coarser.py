@@ -17,6 +17,7 @@ from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.physics.between_grids import prolongation
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.dirichlet import bind_dirichlet
+from soft_estimator.physics.integrator import Integrator
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.state import State
 
@@ -47,6 +48,12 @@ class CoarserModel:
         """Values at the coarse nodes, (n, N): those of the fine nodes there, extrapolated beyond; exact for affine
         fields."""
         return _restriction(self.fine, self.model.body)
+
+    def with_step(self, integrator: Integrator) -> CoarserModel:
+        """The same for another time scheme."""
+        other = CoarserModel(self.fine, self.model.with_step(integrator))
+        other.__dict__.update({n: getattr(self, n) for n in ("prolongation", "restriction")})  # as they are
+        return other
 
     def prolonged(self, nodal: np.ndarray) -> np.ndarray:
         """A coarse nodal array (n, ...) at the fine nodes."""
@@ -85,7 +92,7 @@ def coarser_model(model: Model) -> CoarserModel | None:
     bound = model.dirichlet.held or model.dirichlet.weak or bool(np.any(model.load_n))
     if bound or model.more or model.material != "corotated" or model.rests:
         return None
-    if _thickness_m(body) < LEAST_CELLS * 2 * body.grid.spacing_m:
+    if body.thickness_m < LEAST_CELLS * 2 * body.grid.spacing_m:
         return None
     grid = body.grid
     whole = np.pad(grid.phi_m, [(0, (n - 1) % 2) for n in grid.shape], mode="reflect", reflect_type="odd")
@@ -101,13 +108,6 @@ def coarser_model(model: Model) -> CoarserModel | None:
         return None
     load_n = np.zeros((coarse.node_count, 3))
     return CoarserModel(body, replace(model, body=coarse, dirichlet=bind_dirichlet(coarse, []), load_n=load_n))
-
-
-def _thickness_m(body: Body) -> float:
-    """6 V/A: the diameter of a ball, three times the thickness of a plate."""
-    corners = body.surface_positions_m()[body.surface.faces]
-    cross = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    return 12.0 * body.volume_m3 / float(np.linalg.norm(cross, axis=1).sum())
 
 
 def _centres(body: Body) -> np.ndarray:

@@ -10,7 +10,8 @@ and step are refined one at a time, as what both do together is of fourth order:
 costs little.
 
 Where a stiffness, damping or density would move by more than a tenth, or Poisson's ratio by a tenth of its range, the
-grid or the step is too coarse for any of that: nothing is taken off, and all of it is in the deviation.
+grid is too coarse for any of that: nothing is taken off, and all of it is in the deviation. A step slows what swings by
+a known law, tan(ωΔt/2) for ωΔt/2: up to a quarter its two terms are enough.
 
 A misfit that the refined residuals do not show is the grid's or the step's, too: edges of a box are rounded off by a
 part of a cell.
@@ -33,9 +34,9 @@ from soft_estimator.estimation.variables import Variables, natural_slope, to_nat
 from soft_estimator.physics.integrator import with_step
 
 _REST = 1.0 / 3.0  # half of what the orders one and two differ by
-_FARTHEST = 0.1  # of a value that is positive, of the range of one that is bounded
 GRID = ("grid", "the grid's own error", "use smaller cells")
 STEP = ("step", "the time step's own error", "use a shorter step_s")
+_FARTHEST = {GRID: 0.1, STEP: 0.25}  # of a value that is positive, of the range of one that is bounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ def without_discretisation_error(
     for refined in refinements:
         move = _move(problem, at, found, refined.residual)
         residual = residual + (refined.residual - at.residual) + at.known_jacobian @ move
-        taken, left = taken_and_left(problem.variables, at.theta, move, refined.order)
+        taken, left = taken_and_left(problem.variables, at.theta, move, refined.source, refined.order)
         theta = theta + taken
         effects = (*effects, Effect(*refined.source, np.diag(np.abs(left))))
     verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual)
@@ -95,14 +96,16 @@ def without_discretisation_error(
 
 
 def taken_and_left(
-    variables: Variables, theta: np.ndarray, move: np.ndarray, order: int
+    variables: Variables, theta: np.ndarray, move: np.ndarray, source: tuple[str, str, str], order: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """What to take off θ (P,) where half of something moves it by `move` (P,), and what is left as a deviation, (P,).
 
-    order: lowest one of the errors, 1 or 2.
+    source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2.
     """
     whole = (4.0 / 3.0 if order == 2 else 5.0 / 3.0) * move
-    return (whole, _REST * move) if _is_small(variables, theta, whole) else (np.zeros_like(move), whole)
+    return (
+        (whole, _REST * move) if _is_small(variables, theta, whole, _FARTHEST[source]) else (np.zeros_like(move), whole)
+    )
 
 
 def _refined_verdict(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> FitVerdict:
@@ -121,12 +124,12 @@ def _move(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarr
     return -np.linalg.solve(information, jacobian.T @ (weight * (residual - at.residual)))
 
 
-def _is_small(variables: Variables, theta: np.ndarray, move: np.ndarray) -> bool:
-    """Whether no value that is positive or bounded moves by over a tenth of itself or of its range."""
+def _is_small(variables: Variables, theta: np.ndarray, move: np.ndarray, farthest: float) -> bool:
+    """Whether no value that is positive or bounded moves by over this part of itself or of its range."""
     for variable, at, step in zip(variables.variables, theta, move):
         if variable.transform not in ("log", "logit"):
             continue
         size = to_natural(variable, at) if variable.transform == "log" else upper_bound(variable)
-        if abs(natural_slope(variable, at) * step) > _FARTHEST * size:
+        if abs(natural_slope(variable, at) * step) > farthest * size:
             return False
     return True

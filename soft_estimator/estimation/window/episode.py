@@ -19,11 +19,12 @@ from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.trajectory import PredictedFrame
-from soft_estimator.estimation.variables import make_variables
+from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.incoming import first_velocity
 from soft_estimator.estimation.window.lasting import Lasting
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.estimation.window.own_step import PARTS, CutSteps, parts_of_step
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.estimation.window.window_verdict import WindowVerdict
@@ -70,7 +71,8 @@ class Episodes:
     ) -> None:
         self.model, self.lasting, self.config, self.backend = model, lasting, config, backend
         self.kinds, self.loss, self.known, self.clock = kinds, loss, known, clock
-        self._coarser: tuple[CoarserModel | None] | None = None
+        self.steps = CutSteps(model)
+        self._coarser: dict[int, CoarserModel | None] = {}
         self.verdict = WindowVerdict(model.body, config.points_per_frame, known)
         self.free = not (model.dirichlet.held or model.dirichlet.weak)
         rest = model.body.surface_positions_m()
@@ -88,24 +90,41 @@ class Episodes:
             reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
         names = [*lasting.names, *(POSE if self.free else ())]
         variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
-        motion = WindowMotion(self.model, variables, self.backend, self.kinds, self.known, self.clock, self.coarser)
-        fit = WindowFit(motion, lasting.prior_of(variables), self.loss)
+        known = lasting.prior_of(variables)
+        fit = WindowFit(self._motion(variables, self._parts(variables, known.mean)), known, self.loss)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
         fit.touched = lasting.touched
         return fit, ""
 
+    def _parts(self, variables: Variables, z: np.ndarray) -> int:
+        """Into how many parts the step is cut with the variables at z; that of a held body, which may swing far slower
+        than its thickness lets it, is left to whoever chose it."""
+        return parts_of_step(self.model, variables.parameters(z[: len(variables)])) if self.free else 1
+
+    def _motion(self, variables: Variables, parts: int) -> WindowMotion:
+        model, coarser = self.steps.into(parts), self._coarser_model(parts)
+        return WindowMotion(model, variables, self.backend, self.kinds, self.known, self.clock, coarser)
+
     @property
-    def coarser(self) -> CoarserModel | None:
+    def made_once(self) -> dict[str, object]:
+        """What the model makes for steps cut into parts, by name."""
+        cut = {f"model in {2 * parts} parts": self.steps.into(2 * parts) for parts in PARTS}
+        return cut | {f"coarser in {parts} parts": self._coarser_model(parts) for parts in PARTS}
+
+    def _coarser_model(self, parts: int) -> CoarserModel | None:
         """Where changes are worked out on a coarser grid, as the settings have it; made once."""
         if self.config.jacobian_grid == "fine" or can_fuse(self.model, self.backend):
             return None
-        if self._coarser is None:
-            self._coarser = (coarser_model(self.model),)
-        return self._coarser[0]
+        if 1 not in self._coarser:
+            self._coarser[1] = coarser_model(self.model)
+        whole = self._coarser[1]
+        if parts not in self._coarser and whole is not None:
+            self._coarser[parts] = whole.with_step(self.steps.into(parts).integrator)
+        return self._coarser.get(parts)
 
-    def go_on(self, fit: WindowFit, frame: Frame, in_time: Callable[[float], bool]) -> None:
-        """Take a frame into a window, and let the window slide where it is full."""
+    def go_on(self, fit: WindowFit, frame: Frame, in_time: Callable[[float], bool]) -> bool:
+        """Take a frame into a window, and let the window slide where it is full: whether it did."""
         config = self.config
         if self.free and len(fit.frames) == 1 and not fit.slid:
             velocity = first_velocity(fit.frames[0].frame, frame, self.lasting.reference.gravity_m_s2)
@@ -113,13 +132,22 @@ class Episodes:
                 fit.set_motion(velocity)
         fit.add(frame)
         fit.refine(config.iterations, in_time)
+        self._shorten(fit, in_time)
         limit = config.frames if fit.slid else config.grow_to_frames
         keep = config.frames if len(fit.frames) > limit else len(fit.frames)
-        if keep < len(fit.frames):
+        before = len(fit.frames)
+        if keep < before:
             if config.time_budget_s is not None and not fit.holds and in_time(0.0):
                 # What is marginalised stays as it was made linear: worth a simulation that the next frames pay for.
                 fit.refine(1, lambda seconds: True)
             fit.slide(keep, self._drift(), config.forgetting)
+        return keep < before
+
+    def _shorten(self, fit: WindowFit, in_time: Callable[[float], bool]) -> None:
+        """Go on with more parts of the step where the body turns out to be stiffer than it was taken for."""
+        variables, parts = fit.motion.variables, self.steps.parts(fit.motion.model)
+        if not fit.slid and in_time(2 * fit.seconds) and self._parts(variables, fit.at.z) > parts:
+            fit.use(self._motion(variables, 2 * parts))
 
     def _drift(self) -> np.ndarray:
         """Standard deviations of `POSE` that the model misses between two frames, (12,)."""
@@ -144,15 +172,15 @@ class Episodes:
         answer: Answer,
         newest: PredictedFrame,
         bent_std: float,
-        refined: tuple[np.ndarray, Sequence[Effect]] | None = None,
+        shift: np.ndarray,
+        more: Sequence[Effect],
     ) -> LiveEstimate:
         """What to publish of a window's answer; its stamp, time and notes are left to be filled in.
 
-        refined: what to add to the lasting variables (P,), and what more there is to their deviations.
+        shift: what to add to the lasting variables, (P,). more: what more there is to their deviations.
         """
         u, v, a = fit.newest_state(answer.z)
         variables, count = self.lasting.variables, len(self.lasting.variables)
-        shift, more = refined if refined is not None else (np.zeros(count), ())
         statistical, effects = answer.covariance[:count, :count], [*self._effects(fit, answer, bent_std), *more]
         covariance = sum((e.covariance for e in effects), statistical)
         posterior = ParameterPosterior(variables, answer.z[:count] + shift, covariance)

@@ -80,10 +80,12 @@ class Lasting:
     def has_plane(self) -> bool:
         return self._plane is not None
 
-    def note_plane(self, plane: SeenPlane) -> None:
-        """Take note of a plane for the next episode; the same plane once more changes nothing."""
-        if not plane.repeats(self._plane):
+    def note_plane(self, plane: SeenPlane) -> bool:
+        """Take note of a plane for the next episode: whether it is another one; the same once more changes nothing."""
+        other = not plane.repeats(self._plane)
+        if other:
             self._plane, self._waiting = plane, True
+        return other
 
     def begin_episode(self) -> None:
         """Take over a plane that was seen since the last start. Its normal's variables are steps from the plane they

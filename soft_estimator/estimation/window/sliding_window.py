@@ -29,6 +29,7 @@ from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.misfit import MisfitWatch
 from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
+from soft_estimator.estimation.window.own_step import StepError
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
@@ -81,6 +82,7 @@ class SlidingWindow:
             sources = window_sources(model, self.lasting.variables, reference, known)
             self.lasting.hold_fixed(len(fixed_directions(sources)))
         self.episodes = Episodes(model, self.lasting, self.config, self.backend, self.kinds, self.loss, known, clock)
+        self._step_error = StepError(self.episodes.steps, self.backend, self.kinds)
         self._budget = TimeBudget(clock)
         self.counters, self.refusals = Counters(), Refusals()
         self._bent = BentStarts()
@@ -94,6 +96,7 @@ class SlidingWindow:
         self._order = FrameOrder(self.config)
         self._lost = False
         self._misfit = MisfitWatch()
+        self._step_error.end_episode()
 
     def use(self, config: WindowConfig) -> None:
         """Go on with other settings."""
@@ -108,14 +111,15 @@ class SlidingWindow:
         """
         first = not self.lasting.has_plane
         plane = SeenPlane(np.array(normal, dtype=np.float64), float(offset_m), tilt_std_rad, offset_std_m)
-        self.lasting.note_plane(plane)
+        if self.lasting.note_plane(plane):
+            self._step_error.new_plane(self.lasting)
         if first and self._fit is not None and self.status == "starting":
             self._end_episode()
 
     @property
     def made_once(self) -> dict[str, object]:
         """What the model makes, by name; no frame changes it."""
-        parts = {"kinds": self.kinds, "patches": self.episodes.verdict.patches, "coarser": self.episodes.coarser}
+        parts = {"kinds": self.kinds, "patches": self.episodes.verdict.patches, **self.episodes.made_once}
         return {name: part for name, part in parts.items() if part is not None}
 
     @property
@@ -132,6 +136,7 @@ class SlidingWindow:
             self._learn()
         else:
             self.lasting.forget()
+            self._step_error.forget()
             self.last = None
         self._end_episode()
         self.counters.resets += 1
@@ -208,7 +213,7 @@ class SlidingWindow:
         """Go on refining the frames at hand, however long it takes: what is known then; None where nothing is tracked.
 
         For recordings, where frames are taken in quickly and the whole of a motion is fitted at its end. refine: from a
-        fit to what grid and step do to its lasting variables, as `Episodes.estimate` takes it.
+        fit to what else moves its lasting variables, as `Episodes.estimate` takes it.
         """
         fit, last = self._fit, self.last
         if fit is None or last is None or self.status != "tracking":
@@ -217,8 +222,9 @@ class SlidingWindow:
         fit.refine(iterations, lambda seconds: True)
         answer = fit.answer()
         newest = fit.settled(-1, answer.z)
-        refined = refine(fit, self.lasting) if refine is not None and not fit.slid else None
-        return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, refined)
+        self._step_error.look(fit, answer, self.lasting)
+        more = refine(fit, self.lasting) if refine is not None and not fit.slid else None
+        return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, more)
 
     def _admitted(self, stamp_s: float) -> tuple[str, ...] | None:
         """Count a frame: what to note of its time; None where it is not to be used."""
@@ -233,16 +239,16 @@ class SlidingWindow:
         return notes
 
     def _take_in(self, frame: Any, start: float, notes: tuple[str, ...]) -> LiveEstimate | None:
-        stamp_s = frame.time_s
+        stamp_s, budget_s = frame.time_s, self.config.time_budget_s
+        in_time = self._budget.allowing(budget_s, start)
         try:
             fit, refused = self._fit, ""
             if fit is None:
                 fit, refused = self.episodes.begin(frame, self.locate)
                 self._fit, self._since_s = fit, stamp_s
             if fit is not None:
-                in_time = self._budget.allowing(self.config.time_budget_s, start)
-                self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._since_s), in_time)
-                self._budget.end(self.config.time_budget_s, start, fit.seconds)
+                if self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._since_s), in_time):
+                    self._step_error.left_window()
                 refused = self._bent_start(fit, stamp_s)
         except SolverError as error:
             self.counters.frames_refused += 1
@@ -250,11 +256,15 @@ class SlidingWindow:
             self._end_episode()
             return self._refused(stamp_s, f"started anew: {error}")
         if fit is None or refused:
+            if fit is not None:
+                self._budget.end(budget_s, start, fit.seconds)
             self.counters.frames_refused += 1
             return self._refused(stamp_s, refused)
         self.counters.frames_used += 1
         self._order.used_s, self._lost, self.waiting_for = stamp_s, False, ""
-        return self._estimate(fit, stamp_s, start, notes)
+        estimate = self._estimate(fit, stamp_s, start, notes, in_time)
+        self._budget.end(budget_s, start, fit.seconds)
+        return estimate
 
     def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
         """What to note of a frame's time; None where the frame is not to be used."""
@@ -310,7 +320,9 @@ class SlidingWindow:
             self._order.newest_s = stamp_s
         return bent
 
-    def _estimate(self, fit: WindowFit, stamp_s: float, start: float, notes: tuple[str, ...]) -> LiveEstimate | None:
+    def _estimate(
+        self, fit: WindowFit, stamp_s: float, start: float, notes: tuple[str, ...], in_time: Callable[[float], bool]
+    ) -> LiveEstimate | None:
         answer = fit.answer()
         newest = fit.settled(-1, answer.z)
         notes = notes + self._bent.notes + self._watch_fit(fit, answer, newest.residual)
@@ -318,6 +330,7 @@ class SlidingWindow:
             return self._without_object(stamp_s, notes[-1])
         if self.status == "starting":
             return None
+        self._step_error.look(fit, answer, self.lasting, in_time)
         return self._published(fit, answer, newest, stamp_s, start, notes)
 
     def _published(
@@ -328,9 +341,12 @@ class SlidingWindow:
         stamp_s: float,
         start: float,
         notes: tuple[str, ...],
-        refined: tuple[np.ndarray, Sequence[Effect]] | None = None,
+        more: tuple[np.ndarray, Sequence[Effect]] | None = None,
     ) -> LiveEstimate:
-        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, refined)
+        shift, effects = self._step_error.refined(fit, self.lasting)
+        if more is not None:
+            shift, effects = shift + more[0], [*effects, *more[1]]
+        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, shift, effects)
         if not estimate.settled:
             notes = (*notes, "the fit has not settled yet: the intervals hold the way that is left")
         if not estimate.verdict.fits:

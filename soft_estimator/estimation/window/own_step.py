@@ -1,0 +1,156 @@
+"""What the time step does to a window's answer: how finely it is cut, and what is left of its error.
+
+The trapezoid rule lets a mode of frequency ω swing at (2/Δt) atan(ωΔt/2) only. A body that bounces within a few steps
+is slower in the simulation than it is, so that a fit makes it stiffer, by (ωΔt)²/6 for short steps: a ball of 10 cm and
+30 kPa by 40 % with steps of 8 ms. Two things are done about it:
+
+- An episode cuts the scene's step so that the body's swings take at least six parts of it, as far as its stiffness is
+  known; a window that finds its body stiffer goes on with more parts.
+- The frames at hand are looked at with half the step every now and then, and what that moves the answer by is taken off
+  (`fitting.discretisation`). What is learnt from frames that have left the window was moved, too: the move goes from
+  episode to episode as knowledge does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.fitting.consider import Effect
+from soft_estimator.estimation.fitting.discretisation import STEP, taken_and_left
+from soft_estimator.estimation.residuals.interface import Kinds
+from soft_estimator.estimation.window.lasting import PLANE, Lasting
+from soft_estimator.estimation.window.window_fit import Answer, WindowFit
+from soft_estimator.estimation.window.window_motion import WindowMotion
+from soft_estimator.physics.integrator import with_step
+from soft_estimator.physics.model import Model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverError
+
+# ω R / c_s of the slowest swing of a ball that a bounce excites: 2.64 at ν = 0.3, 2.62 to 2.66 from 0.2 to 0.5. Other
+# bodies are taken for balls of the same volume over area: a ring bounces by its tube, not by its slower ovals.
+_BALL = 2.64
+_FASTEST_RAD = 1.0  # a step: the error to take off is a sixth, and what that leaves out a hundredth
+PARTS = (1, 2, 4)
+_LOOK_AFTER = 8  # frames
+_NEWS = 0.7  # of a standard deviation before: the data say so much more that an old look is no longer theirs
+_log = logging.getLogger(__name__)
+
+
+def swing_rad_s(model: Model, p: Parameters) -> float:
+    """The frequency at which a free body bounces, about."""
+    shear_pa = float(np.max(p.youngs_modulus_pa)) / (2.0 * (1.0 + float(p.poissons_ratio)))
+    return _BALL * float(np.sqrt(shear_pa / float(p.density_kg_m3))) / (0.5 * model.body.thickness_m)
+
+
+def parts_of_step(model: Model, p: Parameters) -> int:
+    """Into how many parts the model's step is cut for a free body with these parameters, of `PARTS`."""
+    turn = swing_rad_s(model, p) * model.integrator.step_s
+    return next((parts for parts in PARTS if turn <= _FASTEST_RAD * parts), PARTS[-1])
+
+
+class CutSteps:
+    """A model with its step cut; each one is made once, so that what a backend keeps of it stays its own."""
+
+    def __init__(self, model: Model) -> None:
+        self._by_parts = {1: model}
+
+    def into(self, parts: int) -> Model:
+        """The model with its step cut into so many parts."""
+        if parts not in self._by_parts:
+            whole = self._by_parts[1]
+            scheme = whole.integrator
+            self._by_parts[parts] = whole.with_step(with_step(scheme, scheme.step_s / parts))
+        return self._by_parts[parts]
+
+    def half(self, model: Model) -> Model:
+        """One of these models with half its step."""
+        return self.into(2 * self.parts(model))
+
+    def parts(self, model: Model) -> int:
+        """Into how many parts the step of one of these models is cut."""
+        return next(parts for parts, cut in self._by_parts.items() if cut is model)
+
+
+def move_with(
+    model: Model, kinds: Kinds, backend: Backend, fit: WindowFit, lasting: Lasting, before: np.ndarray | None
+) -> np.ndarray:
+    """How far a window's answer would move with another model, (P + 1,): its lasting variables and the offset.
+
+    before: how far what was known before the window would have, (P + 1,); None: not at all. Raises SolverError where
+    the model cannot follow the motion.
+    """
+    moved = np.zeros(len(fit.at.z))
+    places = lasting.places(len(moved))
+    if before is not None:
+        moved[places] = before
+    motion = WindowMotion(model, fit.motion.variables, backend, kinds)
+    motion.start = fit.motion.start
+    frames = motion.look(fit.at.z, [e.frame for e in fit.frames])
+    return fit.moved_minimum([e.residual for e in frames], moved)[places]
+
+
+class StepError:
+    """Follows a window from episode to episode."""
+
+    def __init__(self, steps: CutSteps, backend: Backend, kinds: Kinds) -> None:
+        self.steps, self.backend, self.kinds = steps, backend, kinds
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is known of any frame."""
+        self._move: np.ndarray | None = None
+        self.end_episode()
+
+    def end_episode(self) -> None:
+        """What comes next starts from what is known."""
+        self._before, self._frames, self._std, self._late = self._move, 0, np.full(0, np.inf), False
+
+    def new_plane(self, lasting: Lasting) -> None:
+        """A plane was seen: knowledge of it is the camera's, not that of any step."""
+        if self._move is not None:
+            names = [v.name for v in lasting.variables.variables]
+            self._move = np.where([*(name in PLANE for name in names), False], 0.0, self._move)
+            self._before = self._move
+
+    def left_window(self) -> None:
+        """Frames were marginalised: the knowledge before the window is theirs, too."""
+        self._before = self._move
+
+    def look(
+        self, fit: WindowFit, answer: Answer, lasting: Lasting, in_time: Callable[[float], bool] | None = None
+    ) -> None:
+        """After a frame: look at the window with half the step where that is due and there is time for it.
+
+        in_time: whether there is time for work of so many seconds; None: look in any case.
+        """
+        self._frames += 1
+        count = len(lasting.variables)
+        std = np.sqrt(np.diag(answer.covariance)[:count])
+        news = len(self._std) != count or bool((std < _NEWS * self._std).any())
+        if in_time is not None:
+            due = news or self._frames >= _LOOK_AFTER
+            # Twice the steps, without their changes; a window that has not settled needs its time for that.
+            self._late = due and not (answer.settled and in_time(2 * fit.seconds))
+            if not due or self._late:
+                return
+        self._frames, self._std, self._late = 0, std, False
+        shorter = self.steps.half(fit.motion.model)
+        try:
+            self._move = move_with(shorter, self.kinds, self.backend, fit, lasting, self._before)
+        except SolverError as error:  # a motion that half the step cannot follow tells nothing of the other
+            _log.info("not looked at with half the step: %s", error)
+
+    def refined(self, fit: WindowFit, lasting: Lasting) -> tuple[np.ndarray, Sequence[Effect]]:
+        """What is to be taken off the lasting variables, (P,), and what is left as a deviation."""
+        count, model = len(lasting.variables), fit.motion.model
+        move = np.zeros(count) if self._move is None else self._move[:count]
+        taken, left = taken_and_left(lasting.variables, fit.at.z[:count], move, STEP, model.integrator.order)
+        if self._late:  # nobody has looked: as much as the step does to a stiffness
+            turn = swing_rad_s(model, fit.motion.parameters(fit.at.z)) * model.integrator.step_s
+            relative = [v.transform in ("log", "logit") for v in lasting.variables.variables]
+            left = np.maximum(np.abs(left), np.where(relative, turn**2 / 6.0, 0.0))
+        return taken, (Effect(*STEP, np.diag(np.abs(left))),)
