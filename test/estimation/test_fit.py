@@ -64,13 +64,12 @@ def test_a_window_that_led_astray_is_left_for_the_guess(torus: Experiment) -> No
 
 
 @pytest.mark.slow
-def test_twenty_random_starts_reach_one_minimum(torus: Experiment) -> None:
-    """At least 19 of 20 starts within a factor of ten in E end at the same E, to 0.1 %."""
+def test_random_starts_reach_one_minimum(torus: Experiment) -> None:
+    """Ten starts within a factor of ten in E all end at the same E, to 0.1 %."""
     early = replace(torus, steps=10)
     problem = problem_of(early, ["youngs_modulus_pa"], early.frames(2e-4, count=80))
-    best, fits = fit_from_several_starts(problem, random_starts(problem, 20, seed=1))
-    same = [abs(f.theta[0] - best.theta[0]) < 1e-3 for f in fits]
-    assert sum(same) >= 19
+    best, fits = fit_from_several_starts(problem, random_starts(problem, 10, seed=1))
+    assert max(abs(f.theta[0] - best.theta[0]) for f in fits) < 1e-3
 
 
 @pytest.mark.slow

@@ -122,7 +122,8 @@ def test_steps_of_several_newton_rounds(body: Body, scheme: str, support: str, c
     after, report, _ = simulation.step_keeping(simulation.initial_state())
     assert report.converged and 2 < report.rounds < 60 and not after.fallback_parts
     judge = ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_offset_m", "velocity_m_s")
-    check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), 2, judge=judge)
+    steps = 1 if support == "nitsche" else 2  # whose rounds are many
+    check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), steps, judge=judge)
 
 
 @pytest.mark.parametrize(

@@ -174,9 +174,9 @@ def test_the_three_gradients_agree_for_every_parameter() -> None:
 
 @pytest.fixture(scope="module")
 def coarse_ball() -> Scene:
-    """The built-in bouncing ball on cells of 15 mm instead of 6."""
+    """The built-in bouncing ball on cells of 20 mm instead of 6."""
     data = yaml.safe_load(builtin_scene_path("bouncing_ball").read_text(encoding="utf-8"))
-    data["body"]["spacing_m"] = "15 mm"
+    data["body"]["spacing_m"] = "20 mm"
     return build_scene(exact_config(load(SceneConfig, data, "scene")), Path())
 
 
