@@ -25,6 +25,7 @@ from scipy.stats import beta, norm
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.solver import SolverError
+from soft_estimator.scene.variables import shown
 from soft_estimator.studies.estimate import estimate_scene
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -41,7 +42,8 @@ def trial(item: tuple[int, bool]) -> dict[str, Any]:
         return {**out, "failed": str(error), "seconds": process_time() - clock}
     true = scene_of({**drawn.truth, "estimate": None}).parameters
     out["fits"], out["cause"] = result.posterior.verdict.fits, result.posterior.verdict.cause
-    for e, variable in zip(result.posterior.estimates, result.problem.variables.variables):
+    variables = result.problem.variables
+    for e, variable in zip(result.estimates, [variables.variables[j] for j in shown(variables)]):
         value = getattr(true, variable.name)
         truth = float(value if variable.index is None else np.asarray(value)[variable.index])
         z = normalised(variable.name, e.value, e.low, e.high, truth)

@@ -261,9 +261,7 @@ def estimate(
     posterior = ParameterPosterior(variables, found.posterior.theta, found.posterior.covariance)
     verdict = found.posterior.verdict
     title = made.config.name if verdict.fits else f"{made.config.name}: the model does not fit: {verdict.reason}"
-    return Result(
-        found.posterior.estimates, posterior, found, lambda out: write_estimate(found, out, plots=False), title
-    )
+    return Result(found.estimates, posterior, found, lambda out: write_estimate(found, out, plots=False), title)
 
 
 def measure(

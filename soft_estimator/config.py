@@ -98,7 +98,7 @@ class StartConfig(Section):
     """What is known of the body's bend at time 0."""
 
     equilibrium: EquilibriumConfig | None = section(
-        None, doc="it rests under its loads, held by `fixed`: {}; undeformed if left out"
+        None, doc="it rests under its loads, held by `fixed` or lying on a level plane: {}; undeformed if left out"
     )
     modes: ModesConfig | None = section(
         None, doc="it is seen in the middle of a motion, bent and swinging: {}; undeformed if left out"
@@ -265,8 +265,9 @@ class SceneConfig(Section):
                 raise ConfigError("goes with the θ-scheme; set time.integrator to theta", "start.modes")
         if self.start.equilibrium is None:
             return
-        if not self.fixed:
-            raise ConfigError("needs a part of the body that is held, and nothing is; add `fixed`", "start.equilibrium")
+        if not self.fixed and self.contact is None:
+            problem = "needs a part of the body that is held, or a plane that it lies on; add `fixed` or `contact`"
+            raise ConfigError(problem, "start.equilibrium")
         if any(self.initial.velocity_m_s) or any(self.initial.angular_velocity_rad_s):
             problem = "is a start at rest, and initial gives a velocity; remove one of them"
             raise ConfigError(problem, "start.equilibrium")

@@ -162,6 +162,10 @@ def _report(summary: dict[str, Any], out: Path) -> str:
         lines.append(
             f"  plane off by {plane['angle_error_deg']:.3f} degrees and {1e3 * plane['offset_error_m']:+.3f} mm"
         )
+    moved = summary.get("pose", {}).get("moved")
+    if moved:
+        away, turned = 1e3 * moved.get("translation_m", 0.0), math.degrees(moved.get("rotation_rad", 0.0))
+        lines.append(f"  pose      {away:.2g} mm and {turned:.2g} degrees from where the scene has it")
     lines += [
         f"  fit       cost {summary['cost']:.5g}, {summary['iterations']} iterations, {summary['stop_reason']}",
         f"  frames    {frames['used']} with {frames['points']} points, noise {summary['noise_scale']:.2f} times as "

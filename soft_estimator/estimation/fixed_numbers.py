@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.held_pose import POSE_OF_HELD
 from soft_estimator.estimation.residuals.interface import Frame, FrameState, Prediction
 from soft_estimator.estimation.residuals.tool_wrench import WrenchPrediction
 from soft_estimator.estimation.variables import Variable, Variables, make_variables, natural_slope
@@ -98,7 +99,9 @@ class Source:
 def sources_of(model: Model, estimated: Variables, parameters: Parameters, known: KnownToConfig) -> list[Source]:
     """Everything that is not estimated and not exact; parameters: where the columns are to be worked out."""
     made = (_parameter_source(model, estimated, parameters, known, name) for name in parameters)
-    return [*(source for source in made if source is not None), *_seen_sources(model, parameters, known)]
+    taken_up = {POSE_OF_HELD[v.name] for v in estimated.variables if v.beside and v.name in POSE_OF_HELD}
+    seen = (source for source in _seen_sources(model, parameters, known) if source.name not in taken_up)
+    return [*(source for source in made if source is not None), *seen]
 
 
 def fixed_directions(sources: Sequence[Source]) -> list[ParameterGradient]:

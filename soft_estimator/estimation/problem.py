@@ -111,10 +111,14 @@ class Problem:
         """The same problem with another model of the same body."""
         return self._with(model, self.frames)
 
-    def _with(self, model: Model, frames: Sequence[Any]) -> Problem:
+    def with_variables(self, variables: Variables) -> Problem:
+        """The same problem with other variables, or other priors of them."""
+        return self._with(self.model, self.frames, variables)
+
+    def _with(self, model: Model, frames: Sequence[Any], variables: Variables | None = None) -> Problem:
         return Problem(
             model,
-            self.variables,
+            variables or self.variables,
             frames,
             loss=self.loss,
             backend=self.backend,

@@ -6,6 +6,7 @@ practice; a person sees the natural value in its unit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,13 +26,15 @@ class Variable:
 
     Attributes:
         kind: the registered parameter. index: component of a vector (of a direction, of its two tangent steps), None
-        for a scalar. prior_mean, prior_std: of θ; the prior is Gaussian there.
+        for a scalar. prior_mean, prior_std: of θ; the prior is Gaussian there. beside: it was not asked for, but found
+        beside what was: the pose of a held body.
     """
 
     kind: Parameter
     index: int | None
     prior_mean: float
     prior_std: float
+    beside: bool = False
 
     @property
     def name(self) -> str:
@@ -210,15 +213,21 @@ def natural_slope(v: Variable, theta: float) -> float:
     return 1.0
 
 
-def make_variables(reference: Parameters, names: list[str], prior_std: dict[str, float] | None = None) -> Variables:
+def make_variables(
+    reference: Parameters,
+    names: Sequence[str],
+    prior_std: Mapping[str, float] | None = None,
+    beside: Sequence[str] = (),
+) -> Variables:
     """Variables for the named entries of `Parameters`, with priors around the reference.
 
     Args:
         names: entries, vectors whole ("gravity_m_s2") or by component ("gravity_m_s2[1]").
         prior_std: standard deviations of θ to use instead of the default ones, by entry.
+        beside: more of them, that were not asked for.
     """
     out = []
-    for full in names:
+    for full in (*names, *beside):
         name, _, component = full.partition("[")
         if name not in REGISTRY:
             raise ValueError(f"cannot estimate '{full}'; choose from {', '.join(REGISTRY.names())}")
@@ -227,7 +236,7 @@ def make_variables(reference: Parameters, names: list[str], prior_std: dict[str,
         kind = REGISTRY[name]
         std = (prior_std or {}).get(name, kind.prior_std)
         for index in _components(reference, kind, component):
-            variable = Variable(kind, index, 0.0, std)
+            variable = Variable(kind, index, 0.0, std, full in beside)
             mean = 0.0 if kind.transform == "tangent" else _to_theta(variable, _entry(reference, variable))
             out.append(replace(variable, prior_mean=mean))
     return Variables(reference, out)

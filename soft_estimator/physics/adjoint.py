@@ -13,10 +13,11 @@ import numpy as np
 
 from soft_estimator.backends.interface import Array
 from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.lying import lying
 from soft_estimator.physics.solver import SolveReport, solve
 from soft_estimator.physics.start import start_pull
 from soft_estimator.physics.state import State
-from soft_estimator.physics.statics import DERIVATIVE_ROUNDS, fall_rate, linearise_rest
+from soft_estimator.physics.statics import DERIVATIVE_ROUNDS, fall_rate, linearise_rest, loosely_held
 from soft_estimator.physics.step import Linearisation, Simulation, at_rest
 from soft_estimator.physics.terms.interface import Pulled, Stage
 
@@ -192,22 +193,29 @@ class Adjoint:
         """The rounds of `Tangent._initial_rest` backwards: K λ = ū, ū += (∂g/∂u)ᵀ λ, until λ has died away; what is
         left of ū belongs to the pose that they began with."""
         s = self.simulation
-        at, free = s.initial_state().u, s.device.free[:, None]
-        lin, held_back, first, before = linearise_rest(s, at), 0.0, 0.0, np.inf
+        at, free, by_friction, shift = s.initial_state().u, s.device.free[:, None], lying(s), loosely_held(s)
+        lin, held_back, first, before = linearise_rest(s, at, shift), 0.0, 0.0, np.inf
+        whole = s.xp.zeros_like(u_bar)
         for _ in range(DERIVATIVE_ROUNDS):
             lmbda = s.xp.zeros_like(u_bar)
-            solve(s.backend, lin.system, u_bar * free, lmbda, s.model.solver)
+            felt = u_bar * free if by_friction is None else by_friction.held_force(u_bar)
+            solve(s.backend, lin.system, felt, lmbda, s.model.solver)
+            lmbda = lmbda if by_friction is None else by_friction.held_motion(lmbda)
             size = float(np.abs(s.device.host(lmbda)).max())
             first = first or size
             if size <= s.model.solver.relative_tolerance * first:
                 break
             if size > before:
                 held_back = max(4 * held_back, fall_rate(s))
-                lin, before = linearise_rest(s, at, held_back), np.inf
+                lin, before = linearise_rest(s, at, shift + held_back), np.inf
                 continue
             before = size
             pulled = self._pulled(s, lin.stage, lin.at, s.device.zero, lmbda, self.gradient, self.start_bar)
-            u_bar = u_bar + pulled.u
+            u_bar, whole = u_bar + pulled.u, whole + lmbda
+        if by_friction is not None:
+            reaction = by_friction.reaction(s.right_hand_side(lin.stage, lin.at))
+            by_friction.pull(s.device.host(u_bar), at, self.gradient)
+            by_friction.pull_force(s.device.host(whole), reaction, self.gradient)
         return s.device.host(u_bar)
 
     def _initial_acceleration_adjoint(self, a_bar: np.ndarray, u_bar: np.ndarray, v_bar: np.ndarray) -> None:

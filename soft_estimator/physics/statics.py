@@ -12,6 +12,7 @@ import numpy as np
 from soft_estimator.backends.interface import Array
 from soft_estimator.physics.energy import balance
 from soft_estimator.physics.integrator import FORCE_BALANCE
+from soft_estimator.physics.lying import Lying, lying
 from soft_estimator.physics.solver import LinearSystem, SolverError, SolverSettings, solve
 from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Linearisation, Simulation
@@ -22,6 +23,7 @@ from soft_estimator.physics.terms.loads import Loads
 _REST = replace(FORCE_BALANCE, c_k=1.0)
 MOST_ROUNDS = 200  # of (rotations, contact, linear solve) before giving up
 DERIVATIVE_ROUNDS = 1000  # the same of its derivatives; those of a body that hangs far down take some hundred
+_LOOSE = 0.01  # of the rate of a fall: far below that of any swing, so that a round leaves as little
 _SHARPEST = 1e-11  # part of the load left unbalanced that rounding still lets a solve reach
 
 
@@ -51,13 +53,14 @@ def solve_static(
     if not held and model.contact is None and not model.obstacles:
         raise ValueError("a body that is neither fixed nor in contact has no state of rest; add `fixed` or `contact`")
     shift = 0.0 if hold_s is None and held else 1 / hold_s**2 if hold_s else fall_rate(s)
+    by_friction = lying(s)
     u = s.posed_state().u.copy()
     scale = float(np.linalg.norm(s.backend.to_host(s.term(Loads).force))) or 1.0
     iterations, reach = 0, 0.2 * float(np.ptp(model.body.node_position_m))
     # A round that goes too far makes the imbalance grow; what then holds the next one back lets go with every good one.
     held_back, before = 0.0, np.inf
     for round_number in range(1, max_rounds + 1):
-        system, rhs = _balance_system(s, u, shift + held_back)
+        system, rhs = _balance_system(s, u, shift + held_back, by_friction)
         imbalance = float(np.linalg.norm(s.backend.to_host(rhs * s.device.free[:, None]))) / scale
         if imbalance < tolerance:
             return State(u, s.xp.zeros_like(u), s.xp.zeros_like(u), 0.0), StaticReport(
@@ -65,7 +68,7 @@ def solve_static(
             )
         if imbalance > before:
             held_back = max(4 * held_back, fall_rate(s))
-            system, rhs = _balance_system(s, u, shift + held_back)
+            system, rhs = _balance_system(s, u, shift + held_back, by_friction)
         else:
             held_back *= 0.25
         before = imbalance
@@ -73,10 +76,11 @@ def solve_static(
         settings = SolverSettings(min(1e-3, 0.1 * tolerance / imbalance) if imbalance > 0 else 1e-3, 20000)
         iterations += solve(s.backend, system, rhs, increment, settings).iterations
         if s.minimises and float((rhs * increment).sum()) <= 0.0:  # an indefinite matrix pointed uphill
-            system, rhs = _balance_system(s, u, shift, definite=True)
+            system, rhs = _balance_system(s, u, shift, by_friction, definite=True)
             increment = s.xp.zeros_like(u)
             iterations += solve(s.backend, system, rhs, increment, settings).iterations
         # Far from balance a round may ask for more than its linearisation carries; no node moves further than this.
+        increment = increment if by_friction is None else by_friction.held_motion(increment)
         largest = float(abs(increment).max())
         increment = increment * min(1.0, reach / max(largest, 1e-300))
         u = _downhill(s, u, increment, rhs) if s.minimises else u + increment
@@ -84,6 +88,11 @@ def solve_static(
         f"no balance after {max_rounds} rounds: {imbalance:.1e} of the load is left; "
         "the load may be too large for the body"
     )
+
+
+def loosely_held(s: Simulation) -> float:
+    """Shift of the stiffness in rounds of derivatives: that of a body that nothing holds has no inverse."""
+    return 0.0 if s.model.dirichlet.any else _LOOSE * fall_rate(s)
 
 
 def fall_rate(s: Simulation) -> float:
@@ -94,9 +103,10 @@ def fall_rate(s: Simulation) -> float:
 
 def state_of_rest(s: Simulation) -> State:
     """Rest under load, as sharply as the simulation's own solves: a motion that starts there stays there."""
-    if not s.model.dirichlet.any:
+    if not s.model.dirichlet.any and lying(s) is None:
         raise ValueError(
-            "a start at rest needs a part of the body that is held, and nothing is; add `fixed`, or let it fall"
+            "a start at rest needs a part of the body that is held, or a level plane that it lies on; add `fixed` or "
+            "`contact`, or let it fall"
         )
     return solve_static(s, tolerance=max(_SHARPEST, 0.1 * s.model.solver.relative_tolerance))[0]
 
@@ -116,10 +126,13 @@ def _downhill(s: Simulation, u: Array, increment: Array, rhs: Array) -> Array:
         increment, slope = 0.5 * increment, 0.5 * slope
 
 
-def _balance_system(s: Simulation, u: Array, shift: float, definite: bool = False) -> tuple[LinearSystem, Array]:
+def _balance_system(
+    s: Simulation, u: Array, shift: float, by_friction: Lying | None, definite: bool = False
+) -> tuple[LinearSystem, Array]:
     """One Newton round towards rest: the terms' stiffness at u, and the force out of balance."""
     lin = linearise_rest(s, u, shift, definite)
-    return lin.system, s.right_hand_side(lin.stage, lin.at)
+    rhs = s.right_hand_side(lin.stage, lin.at)
+    return lin.system, rhs if by_friction is None else by_friction.held_force(rhs)
 
 
 def linearise_rest(s: Simulation, u: Array, shift: float = 0.0, definite: bool = False) -> Linearisation:

@@ -14,10 +14,11 @@ import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.lying import lying
 from soft_estimator.physics.solver import SolveReport, solve_many
 from soft_estimator.physics.start import start_push
 from soft_estimator.physics.state import State
-from soft_estimator.physics.statics import DERIVATIVE_ROUNDS, fall_rate, linearise_rest
+from soft_estimator.physics.statics import DERIVATIVE_ROUNDS, fall_rate, linearise_rest, loosely_held
 from soft_estimator.physics.step import Linearisation, Simulation, at_rest
 from soft_estimator.physics.terms.interface import Columns, Directions, Stage, padded
 
@@ -129,16 +130,24 @@ class Tangent:
         changes = ColumnChanges.of(
             [StateTangent(s.device.up(u), s.device.zero, s.device.zero) for u, _ in self.start], s.backend
         )
-        at, du = s.initial_state().u, changes.u
-        lin, held_back, before = linearise_rest(s, at), 0.0, np.inf
+        at, du, by_friction, shift = s.initial_state().u, changes.u, lying(s), loosely_held(s)
+        lin, held_back, before = linearise_rest(s, at, shift), 0.0, np.inf
+        more = s.xp.zeros_like(du)
+        if by_friction is not None:
+            reaction = by_friction.reaction(s.right_hand_side(lin.stage, lin.at))
+            for j, direction in enumerate(self.directions):
+                du[..., j] += s.device.up(by_friction.push(direction, at))
+                more[..., j] = s.device.up(by_friction.push_force(direction, reaction))
         for _ in range(DERIVATIVE_ROUNDS):
             rhs = self._pushed(s, lin.stage, lin.at, s.device.zero, Columns(du, changes.v, changes.v, changes.v, None))
             step = s.xp.zeros_like(du)
+            rhs = rhs if by_friction is None else by_friction.held_force(rhs + more)
             solve_many(s.backend, lin.system, rhs, step, s.model.solver)
+            step = step if by_friction is None else by_friction.held_motion(step)
             size = float(np.abs(s.device.host(step)).max())
             if size > before:  # too far: the balance is stiffer than K, as that of a body bent far
                 held_back = max(4 * held_back, fall_rate(s))
-                lin, before = linearise_rest(s, at, held_back), np.inf
+                lin, before = linearise_rest(s, at, shift + held_back), np.inf
                 continue
             du, before = du + step, size
             if at_rest(du, du - step, s.model.solver.relative_tolerance):

@@ -9,6 +9,7 @@ import numpy as np
 
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_estimation import PARAMETERS, EstimateConfig
+from soft_estimator.estimation.held_pose import held_pose
 from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.parameters import MOST_MODES, REGISTRY
 from soft_estimator.physics.parameters import Parameters
@@ -57,8 +58,8 @@ def guess_of(scene: Scene) -> Parameters:
     return scene.parameters.replace(**changed)
 
 
-def variables_of(scene: Scene, estimate: EstimateConfig) -> Variables:
-    """The variables of an estimate around the scene's guesses."""
+def variables_of(scene: Scene, estimate: EstimateConfig, *, refine_pose: bool = False) -> Variables:
+    """The variables of an estimate around the scene's guesses; refine_pose: that of a held body, too (`held_pose`)."""
     check_names(scene.config, estimate.names)
     prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
     guess = scene.model.complete(guess_of(scene))
@@ -66,7 +67,10 @@ def variables_of(scene: Scene, estimate: EstimateConfig) -> Variables:
     # What is guessed but not estimated would silently be held at the guess.
     bases = {name.partition("[")[0] for name in names}
     kept = {n: value for n, value in scene.parameters.values.items() if n not in bases}
-    return make_variables(guess.replace(**kept), names, {n: std for n, std in prior.items() if std is not None})
+    given = {n: std for n, std in prior.items() if std is not None}
+    pose = held_pose(scene.model, estimate.known_to) if refine_pose else {}
+    pose = {name: std for name, std in pose.items() if name not in bases}
+    return make_variables(guess.replace(**kept), names, {**pose, **given}, list(pose))
 
 
 def _start_names(scene: Scene, estimate: EstimateConfig) -> list[str]:
@@ -79,8 +83,9 @@ def _start_names(scene: Scene, estimate: EstimateConfig) -> list[str]:
 
 
 def shown(variables: Variables) -> list[int]:
-    """Which of the variables people are told: amplitudes of modes are of this one start, and there are dozens."""
-    return [j for j, v in enumerate(variables.variables) if v.kind.shape != "modes"]
+    """Which of the variables people are told: not those that come along, nor amplitudes of modes, which are of this one
+    start, and dozens."""
+    return [j for j, v in enumerate(variables.variables) if not v.beside and v.kind.shape != "modes"]
 
 
 def shown_labels(variables: Variables) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -20,8 +20,9 @@ from soft_estimator.estimation.fitting.discretisation import (
     with_half_the_step,
     without_discretisation_error,
 )
-from soft_estimator.estimation.fitting.least_squares import Fit
-from soft_estimator.estimation.fitting.uncertainty import Posterior
+from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
+from soft_estimator.estimation.fitting.uncertainty import Estimate, Posterior
+from soft_estimator.estimation.held_pose import with_wider_pose
 from soft_estimator.estimation.long_work import CTRL_C, TimeUp
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
@@ -43,7 +44,7 @@ from soft_estimator.recordings.observed_frames import (
 from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
-from soft_estimator.scene.variables import variables_of
+from soft_estimator.scene.variables import shown, variables_of
 from soft_estimator.scene.wrenches import feel_truth, kinds_of_scene
 from soft_estimator.schema import ConfigError
 from soft_estimator.studies.estimate_keeping import Keeper, identity_of
@@ -91,6 +92,11 @@ class EstimateResult:
         return self.problem.variables.parameters(self.posterior.theta)
 
     @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Of what was asked for, without what came along."""
+        return tuple(self.posterior.estimates[j] for j in shown(self.problem.variables))
+
+    @property
     def clouds(self) -> list[ObservedFrame]:
         """The frames of points that were explained."""
         return clouds_of(self.problem)
@@ -129,9 +135,9 @@ def estimate_scene(
             "has no estimate section; add one such as estimate: {parameters: [youngs_modulus_pa]}", "scene"
         )
     clock, seconds = perf_counter(), {}
-    variables = variables_of(scene, config)
     field = carry_field(scene.body)
     simulated = frames is None and frames_dir is None
+    variables = variables_of(scene, config, refine_pose=not simulated)  # a scene's own frames are of its own pose
     if frames_dir is not None:
         frames = _recorded(scene, variables, backend, frames_dir, noise_m)
     elif frames is None:
@@ -161,6 +167,7 @@ def estimate_scene(
     if around is not None:
         around = completed(problem, best.evaluation, around)
     else:
+        problem, best = _with_pose(problem, best, config, bool(stopped))
         problem, best, around = answer_of(problem, best)
     if not simulated and not stopped:
         around = _without_discretisation_error(scene, problem, best, around, progress)
@@ -199,6 +206,17 @@ def _searched(
         if best is None:  # it has not come as far as to know anything
             raise KeyboardInterrupt from ended
         return best, [best], None, why
+
+
+def _with_pose(problem: Problem, best: Fit, config: EstimateConfig, stopped: bool) -> tuple[Problem, Fit]:
+    """The fit of a held body whose pose turned out further off than stated, without the pull of that statement."""
+    wider = with_wider_pose(problem.variables, best.theta)
+    if wider is None or stopped:
+        return problem, best
+    problem = problem.with_variables(wider)
+    settings = LeastSquaresSettings(max_iterations=config.max_iterations)
+    again = fit(problem, best.theta, windows=[len(problem.frames)], settings=settings)
+    return problem, replace(again, history=[*best.history, *again.history])
 
 
 def _without_discretisation_error(

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
+from soft_estimator.estimation.held_pose import pose_off
 from soft_estimator.estimation.variables import natural_slope
 from soft_estimator.physics.modes import BEND, SWING
 from soft_estimator.physics.obstacles import Plane
@@ -65,7 +66,8 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
     """Everything worth knowing about an estimate as plain values; the unit ends a key's name or stands beside it."""
     problem, best, config = result.problem, result.best, result.scene.config
     covariance = result.posterior.covariance
-    std = np.sqrt(np.diag(covariance))
+    told = covariance[np.ix_(*2 * [shown(problem.variables)])]
+    std = np.sqrt(np.diag(told))
     return {
         "scene": config.name,
         "finished": not result.stopped,
@@ -77,8 +79,9 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
         "warnings": list(result.scene.warnings),
         "parameters": _parameters(result),
         **_modes(result),
+        **_pose(result),
         **({"plane": _plane(result)} if any(v.name in Plane.parameters for v in problem.variables.variables) else {}),
-        "correlation": (covariance / np.outer(std, std)).tolist(),
+        "correlation": (told / np.outer(std, std)).tolist(),
         "posterior": ParameterPosterior(problem.variables, result.posterior.theta, covariance).as_plain(),
         "method": result.method,
         "iterations": best.iterations,
@@ -137,6 +140,16 @@ def _modes(result: EstimateResult) -> dict[str, Any]:
         return {}
     amounts = {name: getattr(found, name)[: modes.count].tolist() for name in (BEND, SWING)}
     return {"modes": {"frequency_hz": modes.hertz.tolist(), **amounts}}
+
+
+def _pose(result: EstimateResult) -> dict[str, Any]:
+    """Where a held body turned out to be, and how far that is from where it was said to be."""
+    variables, posterior = result.problem.variables, result.posterior
+    chosen = [j for j, v in enumerate(variables.variables) if v.beside]
+    if not chosen:
+        return {}
+    found = {e.label: {"value": e.value, "std": e.std} for e in (posterior.estimates[j] for j in chosen)}
+    return {"pose": {**found, "moved": pose_off(variables, posterior.theta)}}
 
 
 def _by_source(result: EstimateResult, j: int) -> dict[str, float]:

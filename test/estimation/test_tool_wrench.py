@@ -128,7 +128,7 @@ def test_a_poke_tells_the_stiffness_of_a_body_of_unknown_mass():
     frames = observe_truth(fine, carry_field(fine.body), backend)
     readings = feel_truth(fine, backend, [frame.time_s for frame in frames.frames])
     assert max(np.linalg.norm(reading.wrench[:3]) for reading in readings) > 1.0
-    young, density = estimate_scene(scene, backend, frames=frames, readings=readings).posterior.estimates
+    young, density = estimate_scene(scene, backend, frames=frames, readings=readings).estimates
     assert young.value == pytest.approx(3e4, rel=0.05)
     assert young.observable and young.low < 3e4 < young.high
     assert not density.observable or density.low < 1000 < density.high

@@ -95,7 +95,7 @@ def test_the_three_gradients_of_the_scene_agree() -> None:
 def test_stiffness_and_poissons_ratio_are_found() -> None:
     """From twice E and ν 0.35, through one noisy camera: within four of their own standard deviations, E within 5 %."""
     found = estimate_scene(scene_of(beam()))
-    young, poisson = found.posterior.estimates
+    young, poisson = found.estimates
     assert young.value == pytest.approx(8000, rel=0.05) and abs(young.value - 8000) < 4 * young.std
     assert abs(poisson.value - 0.45) < 4 * poisson.std
 

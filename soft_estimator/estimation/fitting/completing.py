@@ -18,6 +18,7 @@ from soft_estimator.estimation.fitting.uncertainty import (
 )
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
 from soft_estimator.estimation.fixed_numbers import sources_of
+from soft_estimator.estimation.held_pose import with_pose
 from soft_estimator.estimation.inspection import Inspection, inspect_fit
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, is_isotropic
@@ -49,7 +50,9 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     by_frames = beyond_chance(widening(at, inverse, found.noise_scale), int(at.frame.max()))
     widen = np.maximum(spread_widening(at, inverse, found.noise_scale, inspection.patch) / by_frames, 1.0)
     statistical = found.covariance * np.outer(widen, widen)
-    verdict = judge(evidence_of(problem, at, inspection))
+    verdict = with_pose(
+        judge(evidence_of(problem, at, inspection)), problem.variables, found.theta, problem.model, known
+    )
     return _with(problem, found, statistical, tuple(moved), verdict)
 
 
