@@ -154,7 +154,10 @@ class Trajectory:
         """Go on to a frame that is not earlier than the last one, and look."""
         self.go_to(frame.time_s)
         a, b = self.before, self.after
-        share = share_of_way(frame.time_s, a.state.time_s, b.state.time_s)
+        return self.seen_between(frame, a, b, share_of_way(frame.time_s, a.state.time_s, b.state.time_s))
+
+    def seen_between(self, frame: Frame, a: Moment, b: Moment, share: float) -> PredictedFrame:
+        """What is seen of a frame at a share of the way from one moment to the next."""
         return PredictedFrame(frame, *self.look_between(frame, a, b, share), a, b, share)
 
     def through_all(self, frames: Sequence[Frame]) -> list[PredictedFrame]:

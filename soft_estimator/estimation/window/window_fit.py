@@ -151,7 +151,7 @@ class WindowFit:
         if self._holds((z - at.changes_at) / _CHANGES_HOLD):
             run = self.motion.run_keeping_changes(z, at)
         else:
-            run = self.motion.run(z, [e.frame for e in at.frames], at.fallback_parts)
+            run = self.motion.run(z, [e.frame for e in at.frames], at.fallback_parts, at)
         return replace(run, cost=self._cost(run))
 
     def arrived(self, at: WindowRun, trial: WindowRun) -> WindowRun:
@@ -166,7 +166,7 @@ class WindowFit:
     def renewed(self, at: WindowRun) -> WindowRun | None:
         if not at.stale:  # it is the length of the step that is at fault, not its direction
             return None
-        run = self.motion.run(at.z, [e.frame for e in at.frames], at.fallback_parts)
+        run = self.motion.run(at.z, [e.frame for e in at.frames], at.fallback_parts, at)
         return replace(run, cost=self._cost(run))
 
     def _with_noise(self, at: WindowRun) -> WindowRun:

@@ -15,6 +15,7 @@ from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.trajectory import Moment, PredictedFrame, Trajectory, initial_moment, trajectory_from
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.arrival import POSE
+from soft_estimator.estimation.window.holding import Holding, moved_rigidly
 from soft_estimator.physics.coarser import CoarserModel
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
@@ -81,6 +82,8 @@ class WindowMotion:
         self.known, self.clock, self.coarser = known, clock, coarser
         self.pose = np.array([j for j, v in enumerate(variables.variables) if v.name in POSE], dtype=np.int64)
         self.start: WindowStart | None = None
+        size_m = float(np.linalg.norm(np.ptp(model.body.node_position_m, axis=0)))
+        self.holding = Holding(variables, self.pose, size_m, model.integrator.step_s)
         self.seconds_per_step = 0.0
         self.simulations = 0  # of the whole window
         # Moves of the surface with each column of what is held fixed [m], (K,); they do not change with the variables.
@@ -116,10 +119,13 @@ class WindowMotion:
                 out[j] = still
         return out
 
-    def run(self, z: np.ndarray, frames: Sequence[Frame], fallback_parts: int | None = None) -> WindowRun:
-        """Simulate the window with its changes; fallback_parts: of the motion at hand, for a trial."""
+    def run(
+        self, z: np.ndarray, frames: Sequence[Frame], fallback_parts: int | None = None, like: WindowRun | None = None
+    ) -> WindowRun:
+        """Simulate the window with its changes; fallback_parts: of the motion at hand, for a trial. like: a run of the
+        same frames, whose first part is taken over as far as it holds."""
         start_s = self.clock()
-        trajectory, predicted = self._through(z, frames, fallback_parts, with_changes=True)
+        trajectory, predicted = self._through(z, frames, fallback_parts, with_changes=True, like=like)
         if trajectory.steps:
             self.seconds_per_step = (self.clock() - start_s) / trajectory.steps
         return WindowRun(z, trajectory, predicted, z, trajectory.fallback_parts)
@@ -130,25 +136,50 @@ class WindowMotion:
 
     def run_keeping_changes(self, z: np.ndarray, at: WindowRun) -> WindowRun:
         """Simulate the motion only, several times faster; the changes are those of `at`."""
-        trajectory, moved = self._through(z, [e.frame for e in at.frames], at.fallback_parts, with_changes=False)
+        frames = [e.frame for e in at.frames]
+        trajectory, moved = self._through(z, frames, at.fallback_parts, with_changes=False, like=at)
         predicted = [old.moved_to(new) for old, new in zip(at.frames, moved)]
         going_on = self.continued(z, predicted[-1], trajectory.steps)
         return WindowRun(z, going_on, predicted, at.changes_at, trajectory.fallback_parts)
 
     def _through(
-        self, z: np.ndarray, frames: Sequence[Frame], fallback_parts: int | None, with_changes: bool
+        self,
+        z: np.ndarray,
+        frames: Sequence[Frame],
+        fallback_parts: int | None,
+        with_changes: bool,
+        like: WindowRun | None = None,
     ) -> tuple[Trajectory, list[PredictedFrame]]:
         self.simulations += 1
         parameters, directions = self.parameters(z), self._directions(z)
-        if self.start is None:
+        held = self._held(z, like, with_changes)
+        if held:
+            moment = held[-1].after
+        elif self.start is None:
             moment = initial_moment(self.model, parameters, directions, self.backend)
         else:
             moment = self.start.moment.moved(z - self.start.z)
         wanted = directions if with_changes else None
         trajectory = self._trajectory(parameters, wanted, moment)
+        if held:
+            trajectory.before = held[-1].before
         if fallback_parts is not None:
             trajectory.most_fallback_parts = fallback_parts + _MORE_FALLBACK_PARTS
-        return trajectory, [self._offset(seen, z) for seen in trajectory.through_all(frames)]
+        first = [trajectory.seen_between(e.frame, e.before, e.after, e.share) for e in held]
+        seen = [*first, *trajectory.through_all(frames[len(held) :])]
+        return trajectory, [self._offset(e, z) for e in seen]
+
+    def _held(self, z: np.ndarray, like: WindowRun | None, with_changes: bool) -> list[PredictedFrame]:
+        """The first frames of a run as they are at z, as far as they need not be simulated for that."""
+        if like is None or self.pose.size == 0:
+            return []
+        count = self.holding.frames(like.frames, z - like.z, z - like.changes_at)
+
+        def moved(moment: Moment) -> Moment:
+            there = moved_rigidly(moment, z - like.z, self.model.body)
+            return there if with_changes else Moment(there.state, None)
+
+        return [replace(e, before=moved(e.before), after=moved(e.after)) for e in like.frames[:count]]
 
     def _trajectory(
         self, parameters: Parameters, directions: list[ParameterGradient] | None, start: Moment

@@ -1,0 +1,89 @@
+"""What need not be simulated again: the flight before a first touch, moved along with its start."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dropped_ball import frames, model, said, window
+from scipy.spatial.transform import Rotation
+
+from soft_estimator.estimation.window.holding import made_rigid
+from soft_estimator.estimation.window.window_fit import WindowFit
+from soft_estimator.physics.state import State
+
+
+@pytest.fixture(scope="module")
+def fit() -> WindowFit:
+    """A window over seven frames, 30 ms apart; the ball touches the plane soon after the third."""
+    target = window()
+    said(target, frames()[:7])
+    assert target._fit is not None and len(target._fit.frames) == 7
+    return target._fit
+
+
+def moved(fit: WindowFit, **by: float) -> np.ndarray:
+    """z with some variables moved; the first component of vectors."""
+    z, names = fit.at.z.copy(), [v.name for v in fit.motion.variables.variables]
+    for name, step in by.items():
+        z[names.index(name)] += step
+    return z
+
+
+def test_a_shorter_simulation_shows_the_same(fit: WindowFit) -> None:
+    """Simulated from the second frame on or from the first: the same residuals within a twentieth of the noise, and the
+    same Jacobian within 2 % of its largest entry, each variable in steps that it is linear over. The flight before is
+    linear in the start but for its turns, and free of everything else."""
+    z = moved(fit, youngs_modulus_pa=0.2, plane_offset_m=4e-4, translation_m=3e-4, velocity_m_s=5e-3, rotation_rad=0.01)
+    seen = [e.frame for e in fit.frames]
+    whole, part = fit.motion.run(z, seen), fit.motion.run(z, seen, None, fit.at)
+    assert whole.trajectory.steps == 18 and part.trajectory.steps == 15
+    for one, other in zip(whole.frames, part.frames):
+        # A point or two may fall into another cell, where the field's kinks are.
+        assert np.mean(np.abs(other.residual - one.residual) > 0.05) < 0.01
+        rows, others = (e.jacobian * fit.motion.steps_of[: len(z)] for e in (one, other))
+        np.testing.assert_allclose(others, rows, rtol=0, atol=0.02 * np.abs(rows).max())
+    size = np.ptp(model().body.node_position_m)
+    end, reached = (run.trajectory.after.state.u for run in (whole, part))
+    assert np.abs(end - reached).max() < 2e-4 * size
+
+
+def test_the_motion_alone_shows_the_same(fit: WindowFit) -> None:
+    """The same without new changes: those of the window at hand are kept, residuals are exact."""
+    z = moved(fit, youngs_modulus_pa=0.1, plane_offset_m=2e-4)
+    seen = [e.frame for e in fit.frames]
+    whole, part = fit.motion.look(z, seen), fit.motion.run_keeping_changes(z, fit.at)
+    for one, other, before in zip(whole, part.frames, fit.frames):
+        assert np.mean(np.abs(other.residual - one.residual) > 0.05) < 0.01
+        assert other.jacobian is before.jacobian
+
+
+@pytest.mark.parametrize(
+    "by", [{"rotation_rad": 0.2}, {"angular_velocity_rad_s": 3.0}, {"translation_m": 0.02}, {"plane_offset_m": 0.02}]
+)
+def test_what_moves_far_is_simulated_from_the_start(fit: WindowFit, by: dict[str, float]) -> None:
+    """Turns are not linear, and a plane that moves far is met earlier."""
+    step = moved(fit, **by) - fit.at.z
+    assert fit.motion.holding.frames(fit.frames, step, step) == 0
+
+
+def test_a_body_in_the_air_is_simulated(fit: WindowFit) -> None:
+    """Nothing shows in any frame: there is no touch that a part of the window would lead to."""
+    step = moved(fit, youngs_modulus_pa=0.1) - fit.at.z
+    assert fit.motion.holding.frames(fit.frames[:3], step, step) == 0
+
+
+def test_a_rigid_motion_stays_what_it_is() -> None:
+    """x = c + R X, v = v₀ + ω × (x - c) come back to rounding; a strain of 1e-3 on top is gone."""
+    body = model().body
+    x = body.node_position_m
+    turn = Rotation.from_rotvec([0.3, -0.2, 0.5]).as_matrix()
+    place = np.array([0.1, 0.2, -0.3]) + x @ turn.T
+    centre = body.node_volume_m3 @ place / body.volume_m3
+    v = np.array([0.1, -0.5, 0.0]) + np.cross([1.0, 2.0, -0.5], place - centre)
+    state = State(place - x, v, np.zeros_like(v), 0.7)
+    found = made_rigid(body, state)
+    np.testing.assert_allclose(found.u, state.u, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.v, state.v, rtol=0, atol=1e-12)
+    assert found.time_s == 0.7
+    strained = State(state.u + 1e-3 * (place - centre), v, state.a, 0.7)
+    np.testing.assert_allclose(made_rigid(body, strained).u, state.u, rtol=0, atol=1e-12)
