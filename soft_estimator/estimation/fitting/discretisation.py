@@ -9,9 +9,14 @@ deviation. A time scheme of first order errs in second order as well: the middle
 and step are refined one at a time, as what both do together is of fourth order: half the step on the grid as it is
 costs little.
 
-Where a stiffness, damping or density would move by more than a tenth, or Poisson's ratio by a tenth of its range, the
+So far that is linear. A number that the frames hardly show moves far, to where they show it more or less than before:
+Poisson's ratio of a beam on four cells moves by a fifth of itself. Residuals and Jacobian are therefore taken again
+where the move leads, for one more Gauss-Newton step and for the deviations stated there.
+
+Where a stiffness, damping or density would move by more than a tenth, or Poisson's ratio by a fifth of its range, the
 grid is too coarse for any of that: nothing is taken off, and all of it is in the deviation. A step slows what swings by
-a known law, tan(ωΔt/2) for ωΔt/2: up to a quarter its two terms are enough.
+a known law, tan(ωΔt/2) for ωΔt/2: up to a quarter its two terms are enough. Nothing is taken off, either, where the
+second Gauss-Newton step is more than half as long as the first.
 
 A misfit that the refined residuals do not show is the grid's or the step's, too: edges of a box are rounded off by a
 part of a cell.
@@ -34,6 +39,8 @@ from soft_estimator.estimation.variables import Variables, natural_slope, to_nat
 from soft_estimator.physics.integrator import with_step
 
 _REST = 1.0 / 3.0  # half of what the orders one and two differ by
+_FARTHEST_CHECKED = 0.2  # of such a range, where the residuals are taken again at the end of the move
+_LONGEST_SECOND = 0.5  # of a first step: then the problem is not as linear as that
 GRID = ("grid", "the grid's own error", "use smaller cells")
 STEP = ("step", "the time step's own error", "use a shorter step_s")
 _FARTHEST = {GRID: 0.1, STEP: 0.25}  # of a value that is positive, of the range of one that is bounded
@@ -73,22 +80,35 @@ def without_discretisation_error(
     Args:
         at: at the minimum, with its Jacobian. found: the posterior there.
     """
-    theta, effects, residual = found.theta, found.effects, at.residual
-    for refined in refinements:
-        move = _move(problem, at, found, refined.residual)
-        residual = residual + (refined.residual - at.residual) + at.known_jacobian @ move
-        taken, left = taken_and_left(problem.variables, at.theta, move, refined.source, refined.order)
-        theta = theta + taken
+    first = _Linear.of(problem, at, found)
+    moves = [first.move(refined.residual - at.residual) for refined in refinements]
+    shares = [
+        taken_and_left(problem.variables, at.theta, move, refined.source, refined.order, checked=True)
+        for move, refined in zip(moves, refinements)
+    ]
+    second, step = _second(problem, at, found, refinements, first, [taken for taken, _ in shares])
+    if second is None:
+        shares = [(np.zeros_like(move), _whole(move, r.order)) for move, r in zip(moves, refinements)]
+        statistical, information = found.statistical, found.information
+    else:
+        statistical, information = second.carried(first, found.statistical), second.information
+    theta = found.theta + sum((taken for taken, _ in shares), step)
+    effects, residual = found.effects, at.residual
+    for refined, move, (taken, left) in zip(refinements, moves, shares):
+        change = refined.residual - at.residual
+        residual = residual + change + at.known_jacobian @ move
+        if second is not None and taken.any():
+            left = _REST * second.move(change)
         effects = (*effects, Effect(*refined.source, np.diag(np.abs(left))))
     verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual)
-    estimates = describe(
-        problem.variables, theta, found.information, found.statistical, found.touched, effects, verdict
-    )
+    estimates = describe(problem.variables, theta, information, statistical, found.touched, effects, verdict)
     added = sum((e.covariance for e in effects[len(found.effects) :]), np.zeros_like(found.covariance))
     return replace(
         found,
         theta=theta,
-        covariance=found.covariance + added,
+        covariance=found.covariance - found.statistical + statistical + added,
+        statistical=statistical,
+        information=information,
         effects=effects,
         estimates=estimates,
         verdict=verdict,
@@ -96,16 +116,82 @@ def without_discretisation_error(
 
 
 def taken_and_left(
-    variables: Variables, theta: np.ndarray, move: np.ndarray, source: tuple[str, str, str], order: int
+    variables: Variables,
+    theta: np.ndarray,
+    move: np.ndarray,
+    source: tuple[str, str, str],
+    order: int,
+    *,
+    checked: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What to take off θ (P,) where half of something moves it by `move` (P,), and what is left as a deviation, (P,).
 
-    source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2.
+    source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2. checked: whether the residuals are
+    taken again at the end of the move.
     """
-    whole = (4.0 / 3.0 if order == 2 else 5.0 / 3.0) * move
-    return (
-        (whole, _REST * move) if _is_small(variables, theta, whole, _FARTHEST[source]) else (np.zeros_like(move), whole)
-    )
+    whole, farthest = _whole(move, order), _FARTHEST[source]
+    of_range = max(farthest, _FARTHEST_CHECKED) if checked else farthest
+    small = _is_small(variables, theta, whole, farthest, of_range)
+    return (whole, _REST * move) if small else (np.zeros_like(move), whole)
+
+
+def _whole(move: np.ndarray, order: int) -> np.ndarray:
+    """The whole error, by what halving takes off."""
+    return (4.0 / 3.0 if order == 2 else 5.0 / 3.0) * move
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """The problem made linear: (JᵀWJ + prior) δ = -JᵀW Δr.
+
+    Attributes:
+        pull: JᵀW, (P, n). information: JᵀWJ, (P, P). inverse: (JᵀWJ + prior)⁻¹, (P, P). score: slope of the cost, (P,).
+    """
+
+    pull: np.ndarray
+    information: np.ndarray
+    inverse: np.ndarray
+    score: np.ndarray
+
+    @classmethod
+    def of(cls, problem: Problem, at: Evaluation, found: Posterior, weight: np.ndarray | None = None) -> _Linear:
+        """At an evaluation with its Jacobian; weight: of the residuals (n,), the evaluation's own by default."""
+        v, jacobian = problem.variables, at.known_jacobian
+        weight = (at.weight if weight is None else weight) / np.where(at.whitened, found.noise_scale, 1.0) ** 2
+        pull = (jacobian * weight[:, None]).T
+        inverse = np.linalg.inv(pull @ jacobian + np.diag(1.0 / v.prior_std**2))
+        score = pull @ at.residual + (at.theta - v.prior_mean) / v.prior_std**2
+        return cls(pull, pull @ jacobian, inverse, score)
+
+    def move(self, change: np.ndarray) -> np.ndarray:
+        """δ of θ, (P,), where the residuals change by (n,)."""
+        return -self.inverse @ (self.pull @ change)
+
+    def carried(self, first: _Linear, covariance: np.ndarray) -> np.ndarray:
+        """A covariance (P, P) from there to here: as much wider than the noise alone would make it as it was there."""
+        turn = np.linalg.cholesky(self.inverse) @ np.linalg.inv(np.linalg.cholesky(first.inverse))
+        return turn @ covariance @ turn.T
+
+
+def _second(
+    problem: Problem, at: Evaluation, found: Posterior, refinements: Sequence[Refinement], first: _Linear,
+    taken: Sequence[np.ndarray],
+) -> tuple[_Linear | None, np.ndarray]:  # fmt: skip
+    """The problem made linear again where all moves lead, and the step from there; None where it is not to be trusted.
+
+    The step brings the slope of the cost, with the refined residuals in it, back to what it is at the minimum.
+    """
+    whole = sum(taken, np.zeros_like(at.theta))
+    if not whole.any():
+        return first, whole
+    there = problem.evaluate(at.theta + whole, jacobian=True)
+    changes = [_whole(r.residual - at.residual, r.order) for r, t in zip(refinements, taken) if t.any()]
+    second = _Linear.of(problem, replace(there, residual=sum(changes, there.residual)), found, at.weight)
+    step = -second.inverse @ (second.score - first.score)
+    before, after = (np.linalg.norm(x / problem.variables.prior_std) for x in (whole, step))
+    if not after <= _LONGEST_SECOND * before:
+        return None, np.zeros_like(step)
+    return second, step
 
 
 def _refined_verdict(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> FitVerdict:
@@ -116,20 +202,13 @@ def _refined_verdict(problem: Problem, at: Evaluation, found: Posterior, residua
     return refined if refined.fits else found.verdict
 
 
-def _move(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> np.ndarray:
-    """δ of θ, (P,), to other residuals (n,) of the same θ."""
-    weight = at.weight / np.where(at.whitened, found.noise_scale, 1.0) ** 2
-    jacobian = at.known_jacobian
-    information = jacobian.T @ (jacobian * weight[:, None]) + np.diag(1.0 / problem.variables.prior_std**2)
-    return -np.linalg.solve(information, jacobian.T @ (weight * (residual - at.residual)))
-
-
-def _is_small(variables: Variables, theta: np.ndarray, move: np.ndarray, farthest: float) -> bool:
-    """Whether no value that is positive or bounded moves by over this part of itself or of its range."""
+def _is_small(variables: Variables, theta: np.ndarray, move: np.ndarray, of_value: float, of_range: float) -> bool:
+    """Whether no value that is positive, and none that is bounded, moves by over this part of itself or its range."""
     for variable, at, step in zip(variables.variables, theta, move):
         if variable.transform not in ("log", "logit"):
             continue
-        size = to_natural(variable, at) if variable.transform == "log" else upper_bound(variable)
-        if abs(natural_slope(variable, at) * step) > farthest * size:
+        log = variable.transform == "log"
+        farthest = of_value * to_natural(variable, at) if log else of_range * upper_bound(variable)
+        if abs(natural_slope(variable, at) * step) > farthest:
             return False
     return True
