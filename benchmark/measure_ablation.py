@@ -1,8 +1,9 @@
-"""What `measure` would find, were the shape or Poisson's ratio known, or with half the step: whose error is it?
+"""What `measure` would find, were something better known, or done otherwise: whose error is it?
 
     python benchmark/measure_ablation.py [--only box duck] [--know shape "shape ratio" ...] [--workers 2] [--data DATA]
 
-One process for every object and choice of what is known; one JSON line each on stdout, a line for people on stderr.
+shape: the true one. ratio: Poisson's. step: half of it. One process for every object and choice; one JSON line each on
+stdout, a line for people on stderr.
 """
 
 from __future__ import annotations

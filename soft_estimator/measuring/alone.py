@@ -53,8 +53,7 @@ def cut_to_shape(
         if own is None:
             out.append(replace(seen, touched=True))
         else:
-            alone = own.mean() >= _ALONE
-            out.append(replace(seen, pose=teller.pose) if alone else sighting_of(seen, own, plane))
+            out.append(sighting_of(seen, own, plane) if own.mean() < _ALONE else seen)
     _log.info("in %d frames something was cut off the object, in %d it could not be told", teller.cut, teller.untold)
     return out[::-1]
 
@@ -64,7 +63,7 @@ class _Teller:
 
     def __init__(self, body: ScannedBody) -> None:
         self.body, self.model, self.width_m = body, prepare_model(body.detail or body.grid), widest_m(body.vertices_m)
-        self.pose: Pose | None = None
+        self._pose: Pose | None = None
         self._time_s, self._points = np.inf, 0
         self.cut = self.untold = 0
 
@@ -73,23 +72,23 @@ class _Teller:
         body = self.body
         points = (seen.points_m - body.translation_m) @ body.rotation
         sensor = (seen.sensor_m - body.translation_m) @ body.rotation
-        if self.pose is not None and not 0 < self._time_s - seen.time_s <= TOGETHER_S:
-            self.pose = None
-        found = self._followed(points, seen.std_m, off) if self.pose is not None else None
+        if self._pose is not None and not 0 < self._time_s - seen.time_s <= TOGETHER_S:
+            self._pose = None
+        found = self._followed(points, seen.std_m, off) if self._pose is not None else None
         if found is None:
             found = self._registered(points, seen.std_m, sensor)
         if found is None:
             self.untold += 1
             return None
-        self.pose, own = found
+        self._pose, own = found
         self._time_s, self._points = seen.time_s, int(own.sum())
         self.cut += bool(own.mean() < _ALONE)
         return own
 
     def _followed(self, points: np.ndarray, std: np.ndarray, off: float) -> tuple[Pose, np.ndarray] | None:
         """The pose near that of the next frame, and the points on it."""
-        assert self.pose is not None
-        rotation, translation = self.pose
+        assert self._pose is not None
+        rotation, translation = self._pose
         starts = [(rotation.copy(), translation + np.array([0.0, 0.0, step])) for step in _STEPS_M]
         pose, own = follow(self.model, points, std, starts, off * self.width_m)
         return (pose, own) if _SAME[0] * self._points <= own.sum() <= _SAME[1] * self._points else None

@@ -17,12 +17,11 @@ from soft_estimator.geometry.extent import widest_m
 from soft_estimator.measuring.alone import cut_to_shape
 from soft_estimator.measuring.fit import Fit, fit_drops, scene_plain
 from soft_estimator.measuring.measurement import Measurement, shown_label
-from soft_estimator.measuring.more_views import with_views_of_falls
 from soft_estimator.measuring.phases import Drop, Poke, find_drops, find_pokes, still_part
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.scan import ScannedBody
-from soft_estimator.perception.scan_choice import PLAIN, choose_body
+from soft_estimator.perception.scan_choice import choose_body
 from soft_estimator.perception.scan_frames import ScanData, gather
 from soft_estimator.perception.sensor_noise import learn_noise
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
@@ -35,6 +34,7 @@ from soft_estimator.schema import load
 NOISE_FRAMES, SCAN_FRAMES = 8, 8
 _FUSION_CELLS = 3000  # what was seen is fused as finely as a grid of so many cells would need
 
+_LEAST_RATE_HZ = 18.0
 _log = logging.getLogger(__name__)
 
 
@@ -110,16 +110,9 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         # Once more, now that its size is known: a hand that holds it is no part of it.
         known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
         survey = look_through(recording, known, progress, "following the object")
-        whole = survey.sightings
-        survey.sightings = cut_to_shape(whole, body, survey.plane, rest_low_m, progress)
+        survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
         pokes = find_pokes(survey.sightings, rest_low_m)
         drops = _drops(survey, rest_low_m, pokes)
-        more = None if body.prior in PLAIN else with_views_of_falls(data, recording, survey.sightings, drops, known)
-        if more is not None:  # and once more, with a shape of which more was seen
-            body = _rest_shape(more, options, plain_shapes=False)
-            survey.sightings = cut_to_shape(whole, body, survey.plane, rest_low_m, progress)
-            pokes = find_pokes(survey.sightings, rest_low_m)
-            drops = _drops(survey, rest_low_m, pokes)
         poked = [_pokes_in_words(pokes).removeprefix("; ")] if pokes else []
         return Seen(survey, body, drops, pokes, cloud, finder.noise, [*recording.notes, said, *body.notes, *poked])
 
@@ -160,12 +153,18 @@ def _drops(survey: Survey, rest_low_m: float, pokes: list[Poke]) -> list[Drop]:
         raise NotMeasured(
             f"no drop was found: the object rises at most {1e3 * highest:.0f} mm above the table, or does not fall "
             f"freely; drop it from 5 to 20 cm, hands away once it falls, with two frames or more in the air"
+            f"{_too_slow(survey.rate_hz)}"
             f"{_pokes_in_words(pokes)}{_reasons(survey)}"
         )
     for drop in drops:
         times = (seen[drop.first].time_s, seen[drop.touch].time_s, seen[drop.last].time_s)
         _log.info("a drop from %.2f s, touching at %.2f s, up to %.2f s; %.2f m/s", *times, drop.speed_m_s)
     return drops
+
+
+def _too_slow(rate_hz: float) -> str:
+    """A remark on frames too far apart to show a fall: from 10 cm it takes 0.14 s."""
+    return "" if rate_hz >= _LEAST_RATE_HZ else f" (frames are {1.0 / rate_hz:.2f} s apart; record 30 a second)"
 
 
 def _reasons(survey: Survey) -> str:
@@ -197,9 +196,9 @@ def _gathered(
         raise NotMeasured(f"no rest shape: {error}") from error
 
 
-def _rest_shape(data: ScanData, options: MeasureOptions, plain_shapes: bool = True) -> ScannedBody:
+def _rest_shape(data: ScanData, options: MeasureOptions) -> ScannedBody:
     try:
-        return choose_body(data, ScanSettings(target_cells=options.cells), plain_shapes)
+        return choose_body(data, ScanSettings(target_cells=options.cells))
     except ValueError as error:
         raise NotMeasured(f"no rest shape: {error}") from error
 

@@ -20,6 +20,7 @@ _FALL_RMS_M = 0.002  # how well heights must follow a free fall: three at 30 Hz 
 _LEAST_FALL = 3  # frames that can show an acceleration
 _LEAST_SPEED_M_S = 0.5  # in the last frame in the air: slower is no drop but a placing
 _SURE_SPEED_M_S = 0.9  # at the touch: faster than a hand places things, and two frames suffice
+_TWO_FRAMES_S = 0.056  # apart: through two heights goes any fall, and farther apart even one that began at rest
 _LEAP_M_S = 0.5  # speeds from one frame to the next are this sure
 _AFTER_S = 0.4  # of a drop that is looked at after the first touch: two bounces
 _LEAST_POKE = 3  # frames: fewer without the object alone are the camera's
@@ -111,7 +112,8 @@ def _touches(sightings: list[Sighting], k: int, rest_low_m: float) -> bool:
     if low < rest_low_m + AIRBORNE_M <= before:
         return True
     after = sightings[k + 1].low_m if k + 1 < len(sightings) else low
-    return before > low > rest_low_m - AIRBORNE_M and after > low and low < rest_low_m + _BOUNCE_M
+    flew = before >= rest_low_m + AIRBORNE_M  # the heights of what lies on the table have lowest ones, too, by noise
+    return flew and before > low > rest_low_m - AIRBORNE_M and after > low and low < rest_low_m + _BOUNCE_M
 
 
 def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int, float] | None:
@@ -136,7 +138,7 @@ def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int
     if touch - best[0] >= _LEAST_FALL:
         return best if best[1] > _LEAST_SPEED_M_S else None
     to_touch = sightings[touch].time_s - sightings[touch - 1].time_s
-    sure = best[1] + GRAVITY_M_S2 * to_touch > _SURE_SPEED_M_S
+    sure = best[1] + GRAVITY_M_S2 * to_touch > _SURE_SPEED_M_S and to_touch < _TWO_FRAMES_S
     return best if sure and not _leaps(sightings, best[0], best[1], after) else None
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.perception.objects import NothingFound, ObjectFinder
-from soft_estimator.perception.placed_shape import Pose
 from soft_estimator.perception.settings import FinderSettings
 from soft_estimator.recordings.interface import Recording
 
@@ -27,8 +26,7 @@ class Sighting:
     Attributes:
         index: number of the frame. time_s: its stamp [s]. points_m, std_m: the object's points (n, 3) [m], noise (n,).
         sensor_m: where the camera was [m], (3,). low_m, high_m: heights of its lower and upper edge above the table.
-        middle_m: median of the points (3,) [m]. touched: whether something else was cut off it.
-        pose: of the body where that was found, from where it lay still: x ↦ R x + t in the scan's body frame.
+        middle_m: mean of the points (3,) [m]. touched: whether something else was cut off it.
         cut: whether something else was cut off by the body's shape.
     """
 
@@ -41,7 +39,6 @@ class Sighting:
     high_m: float
     middle_m: np.ndarray
     touched: bool
-    pose: Pose | None = None
     cut: bool = False
 
 
@@ -110,7 +107,7 @@ def _sighting(
     plane: np.ndarray,
 ) -> Sighting:
     low, high = np.quantile(points @ plane[:3] + plane[3], (_LOWEST, _HIGHEST))
-    return Sighting(index, time_s, points, std, sensor, float(low), float(high), np.median(points, axis=0), touched)
+    return Sighting(index, time_s, points, std, sensor, float(low), float(high), points.mean(axis=0), touched)
 
 
 def sighting_of(seen: Sighting, own: np.ndarray, plane: np.ndarray) -> Sighting:

@@ -21,7 +21,6 @@ from soft_estimator.perception.settings import ScanSettings
 
 # The priors in the order in which they are believed where the data contradict none: the more a prior demands, the less
 # likely it is to fit by chance.
-PLAIN = ("ball", "box", "capsule", "ring")  # shapes that leave nothing to guess where they fit
 PRIORS = ("revolution", "mirror", "round", "extrusion")
 # How far off the volume that the mirrored front gives was, of 14 bodies of two to five balls and rods seen from one
 # side. Where a part hides another it is too small, and a mirror plane's too large: the mean is taken, and this part of
@@ -56,19 +55,17 @@ class Judgement:
     cost: float
 
 
-def choose_body(data: ScanData, settings: ScanSettings, plain_shapes: bool = True) -> ScannedBody:
+def choose_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
     """The body that the data support; a ValueError that says why where no shape will do.
 
     Plain shapes come first: one that explains every pixel leaves nothing to guess. Then a body of revolution, which
     demands most, and else the mirrored front, as thick as the mean with a mirror plane that fits, too.
-
-    plain_shapes: whether they are tried.
     """
     whole = close_body(data, replace(settings, prior="none"))
     if whole.coverage >= ALL_ROUND:
         judged = judge_body(whole, data)
         return checked_body(_stated(whole, judged, []), judged, data)
-    plain = [(body, _judged(body, data)) for body in (_primitives(data, settings) if plain_shapes else [])]
+    plain = [(body, _judged(body, data)) for body in _primitives(data, settings)]
     plain = [pair for pair in plain if pair[1].cost <= _PLAIN_COST]
     if plain:
         body, judged = min(plain, key=lambda pair: pair[1].cost)
@@ -104,7 +101,16 @@ def _judged(body: ScannedBody, data: ScanData) -> Judgement:
 
 
 def _primitives(data: ScanData, settings: ScanSettings) -> list[ScannedBody]:
-    return [from_primitive(fitted, data, settings) for fitted in fit_primitives(data)]
+    """Plain shapes at their best; without those that reach far beyond what was seen, as a rod does that was fitted to
+    something else."""
+    out, widest = [], float(np.ptp(data.local_m, axis=0).max())
+    for fitted in fit_primitives(data):
+        low, high = fitted.shape.bounds_m()
+        if float((high - low).max()) <= _LARGEST * widest + 2 * data.voxel_m:
+            out.append(from_primitive(fitted, data, settings))
+        else:
+            _log.info("as %s: %.2g m long, far more than was seen", fitted.name, float((high - low).max()))
+    return out
 
 
 def _closed(data: ScanData, settings: ScanSettings) -> list[ScannedBody]:

@@ -28,8 +28,7 @@ class ScanData:
         frames: clouds with the object found in them. plane: mean support plane (n, d), (4,), None without one.
         frame: body frame to fixed frame. local_m: all points of the object in the body frame, (n, 3) [m].
         voxel_m, truncation_m: resolution of the fusion [m]. std_m: noise of a point at the object's depth [m].
-        views: the frames as images, smoothed over smooth_px pixels. noise: the sensor's. notes: what a reader should
-            know.
+        views: the frames as images. noise: the sensor's. notes: what a reader should know.
     """
 
     frames: list[tuple[Cloud, ObjectPoints]]
@@ -42,7 +41,6 @@ class ScanData:
     views: list[View]
     noise: NoiseSettings
     notes: tuple[str, ...]
-    smooth_px: int = 1
 
     @property
     def stands(self) -> bool:
@@ -65,7 +63,7 @@ def gather(
     local = (points - frame[1]) @ frame[0]
     voxel, truncation, smooth, std = _resolution(frames, local, settings, finder)
     views = [_view(cloud, found, finder, smooth) for cloud, found in frames]
-    return ScanData(frames, plane, frame, local, voxel, truncation, std, views, finder.noise, (*notes, *moved), smooth)
+    return ScanData(frames, plane, frame, local, voxel, truncation, std, views, finder.noise, (*notes, *moved))
 
 
 def _still_ones(
@@ -76,7 +74,8 @@ def _still_ones(
     Views from other sides see other points: only frames from one pose can be compared.
     """
     kept, notes = [], []
-    middles = np.array([np.median(found.points_m, axis=0) for _, found in frames])
+    # Means, not medians: between the legs of a toy there is a gap, and its median jumps by millimetres with the noise.
+    middles = np.array([found.points_m.mean(axis=0) for _, found in frames])
     poses = np.array([np.append(cloud.rotation.ravel(), cloud.sensor_m) for cloud, _ in frames])
     for index, (cloud, found) in enumerate(frames):
         limit = max(_STILL_M, _STILL_SIGMAS * float(np.median(found.std_m)))

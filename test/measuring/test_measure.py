@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from measuring_film import BALL, write_ball
-from scipy.spatial.transform import Rotation
 
 import soft_estimator as se
 from soft_estimator.cli import main
 from soft_estimator.export import export
-from soft_estimator.measuring.more_views import camera_motion
 from soft_estimator.measuring.phases import find_drops, find_pokes, still_part
 from soft_estimator.measuring.sightings import Sighting
 
@@ -56,6 +54,17 @@ def test_the_still_part_and_the_drop_are_found() -> None:
     assert seen[drop.last].time_s - seen[drop.touch].time_s <= 0.76
 
 
+def test_what_lies_on_the_table_does_not_fall_however_rarely_it_is_seen() -> None:
+    """Two heights fit any parabola: at 7.5 Hz a body at rest could have been thrown up by 2 cm and come back between
+    them, at g Δt / 2 = 0.65 m/s. Heights of a body at rest with 0.5 mm of noise hold no drop, at no rate."""
+    rng = np.random.default_rng(3)
+    for rate_hz in (5.0, 7.5, 15.0, 30.0):
+        assert find_drops(sightings(list(5e-4 * rng.standard_normal(300)), step_s=1 / rate_hz), 0.01) == []
+    # a finger before its lower part: for two frames its lower edge seems to be 12 mm higher
+    hidden = sightings([0.0] * 5 + [0.012] * 2 + [0.0] * 5, step_s=1 / 7.5)
+    assert find_drops(hidden, 0.01) == []
+
+
 def test_a_finger_that_comes_and_goes_is_a_poke_and_no_drop() -> None:
     """Ten frames alone on the table; in five something is cut off it, in three it is not found; ten alone again. A hand
     that lifts it in between, or a gap in the recording without frames, is no poke."""
@@ -67,16 +76,6 @@ def test_a_finger_that_comes_and_goes_is_a_poke_and_no_drop() -> None:
     lifted = [replace(s, low_m=0.05) if s.index == 12 else s for s in poked]
     assert find_pokes(lifted, 0.01) == []
     assert find_pokes(seen[:10] + [replace(s, time_s=s.time_s + 2.0) for s in seen[10:]], 0.01) == []
-
-
-def test_a_body_that_turned_before_a_camera_is_a_camera_that_moved() -> None:
-    """What was seen at y = F (R x + t) + f goes to where x lay, F x + f, by the camera's motion: to rounding."""
-    rng = np.random.default_rng(0)
-    (r, f), (t, shift) = Rotation.random(2, random_state=1).as_matrix(), rng.standard_normal((2, 3))
-    x = rng.standard_normal((20, 3))
-    seen = (x @ r.T + t) @ f.T + shift
-    q, s = camera_motion((r, t), (f, shift))
-    np.testing.assert_allclose(seen @ q.T + s, x @ f.T + shift, atol=1e-12)
 
 
 def test_what_a_hand_places_is_no_drop() -> None:
