@@ -126,17 +126,25 @@ class StepPotential:
 
 
 def minimise_step(simulation: Simulation, state: State) -> Minimum:
-    """Newton's rounds from where the last motion leads."""
-    s, guess = simulation, simulation.guess(state).copy()
-    s.prescribe_increment(state, state.time_s + s.model.integrator.step_s, guess)
-    potential = StepPotential(s, state, guess)
+    """Newton's rounds from where the last motion leads, or from half-way there or none of it where that lies lower."""
+    guess = _prescribed(simulation, state, simulation.guess(state).copy())
+    potential = StepPotential(simulation, state, guess)
     trial = potential.at(guess)
-    if s.model.integrator.predictor == 0.0:  # the last motion may be wild: not to go uphill from where the step starts
-        still = s.device.zero.copy()
-        s.prescribe_increment(state, state.time_s + s.model.integrator.step_s, still)
-        rest = potential.at(still)
-        trial = rest if not trial.potential_j < rest.potential_j else trial
+    on_free = guess * simulation.device.free[:, None]
+    for share in (0.5, 0.0):  # what lands or comes to a stop does not go on as it moved
+        if simulation.backend.sums([(trial.imbalance, on_free)])[0] >= 0.0:
+            break
+        shorter = potential.at(_prescribed(simulation, state, share * guess))
+        if not shorter.potential_j < trial.potential_j and np.isfinite(trial.potential_j):
+            break
+        trial = shorter
     return Rounds(potential, trial).run()
+
+
+def _prescribed(simulation: Simulation, state: State, increment: Array) -> Array:
+    """An increment (N, 3) whose held nodes move as they must; in place."""
+    simulation.prescribe_increment(state, state.time_s + simulation.model.integrator.step_s, increment)
+    return increment
 
 
 class Rounds:
