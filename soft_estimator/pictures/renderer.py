@@ -232,25 +232,29 @@ def _paint_objects(
     colours = [np.broadcast_to(to_linear(o.colour), (len(o.vertices_m), 3)) for o in objects]
     albedo = np.einsum("nc,nci->ni", weight, np.concatenate(colours)[faces[face]])
     gloss = np.repeat([o.gloss for o in objects], [len(o.faces) for o in objects])[face]
-    picture[seen] = _shaded(points, normal, view, albedo, gloss, up, key, sky)
+    row, column = np.nonzero(seen)
+    turn = 2 * (row % 2) + column % 2
+    lit = (key.light(points, normal, turn), sky.light(points, normal, turn))
+    picture[seen] = _shaded(normal, view, albedo, gloss, up, -key.rotations[:, :, 2].mean(axis=0), lit)
 
 
 def _shaded(
-    points: np.ndarray,
     normal: np.ndarray,
     view: np.ndarray,
     albedo: np.ndarray,
     gloss: np.ndarray,
     up: np.ndarray,
-    key: Lamps,
-    sky: Lamps,
+    towards: np.ndarray,
+    lit: tuple[np.ndarray, np.ndarray],
 ) -> np.ndarray:
-    """Linear RGB of surface points, shape (n, 3): key, sky, light from the ground, highlight and a faint bright rim."""
-    from_key, from_sky = key.light(points, normal), sky.light(points, normal)
+    """Linear RGB of surface points, shape (n, 3): key, sky, light from the ground, highlight and a faint bright rim.
+
+    towards: where the key light is, (3,). lit: by it and by the sky, (n,) each.
+    """
+    from_key, from_sky = lit
     bounce = 0.5 - 0.5 * normal @ up
     light = KEY_STRENGTH * from_key[:, None] * KEY_COLOUR + SKY_STRENGTH * from_sky[:, None] * SKY_COLOUR
     light += BOUNCE_STRENGTH * (0.35 + bounce)[:, None]
-    towards = -key.rotations[:, :, 2].mean(axis=0)
     half = view + towards
     half /= np.linalg.norm(half, axis=1, keepdims=True)
     shine = np.maximum((half * normal).sum(axis=1), 0.0) ** 40 * np.minimum(from_key * 2, 1.0)
