@@ -63,6 +63,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(arguments: list[str], folder: Path, seconds: float = 1200) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ROS_LOG_DIR": str(folder), "NO_COLOR": "1"}
+    if "PYTEST_XDIST_WORKER" in os.environ:  # the other core is busy
+        environment["NUMBA_NUM_THREADS"] = "1"
     command = [sys.executable, "-m", "soft_estimator", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
 
