@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gradient_suite import check_simulation
 from scipy.spatial.transform import Rotation
 
 from soft_estimator.estimation.residuals.carried_field import carry_field
@@ -15,6 +16,12 @@ from soft_estimator.geometry.body_file import read_body, read_detail, write_body
 from soft_estimator.geometry.shapes import Box, refine, sample_distance
 from soft_estimator.perception.rest_shape import rest_shape_from_primitive
 from soft_estimator.physics.body import Body, build_body
+from soft_estimator.physics.integrator import theta_scheme
+from soft_estimator.physics.model import build_model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
 
 # The high faces lie a half, a quarter and three quarters of a cell beyond the last plane of the grid.
 SPACING, SIZE = 0.012, np.array([5.5, 4.25, 6.75]) * 0.012
@@ -86,6 +93,29 @@ def test_distances_change_with_the_nodes_as_differences_say() -> None:
     differences = (ahead - behind) / (2 * step)
     # Between cells the field has kinks: a point whose cell changes within the step is one in a hundred.
     assert np.quantile(np.abs(exact - differences), 0.98) < 1e-5 * np.abs(differences).max()
+
+
+@pytest.mark.slow
+def test_a_step_on_a_corner_of_the_skin_has_exact_derivatives() -> None:
+    """p ∂J/∂p of what a landing depends on, through two steps: tangent = adjoint = differences (`gradient_suite`). The
+    box is turned by 0.1 rad and a corner of it lies some millimetres below the plane."""
+    model = build_model(made(), theta_scheme(0.004), contact=ContactLaw(2e6, 500.0), solver=SolverSettings(1e-13, 3000))
+    parameters = Parameters(
+        youngs_modulus_pa=np.array([2e4]),
+        poissons_ratio=0.35,
+        density_kg_m3=500.0,
+        mass_damping_per_s=0.5,
+        stiffness_damping_s=0.002,
+        gravity_m_s2=np.array([0.1, 0.2, -9.81]),
+        plane_normal=np.array([0.02, 0.0, np.sqrt(1 - 0.02**2)]),
+        plane_offset_m=0.0005,
+        translation_m=np.array([0.001, 0.002, 0.001]),
+        rotation_rad=np.array([0.1, -0.05, 0.2]),
+        velocity_m_s=np.array([0.1, 0.05, -0.8]),
+        angular_velocity_rad_s=np.array([0.3, -0.2, 0.1]),
+    )
+    judge = ("youngs_modulus_pa", "poissons_ratio", "plane_offset_m", "rotation_rad", "velocity_m_s")
+    check_simulation(lambda p: Simulation(model, p), model.complete(parameters), 2, judge=judge)
 
 
 def test_a_box_is_put_on_planes_of_its_skin() -> None:
