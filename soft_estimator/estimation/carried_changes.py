@@ -30,6 +30,11 @@ class CarriedChanges(ColumnChanges):
         fine: the same changes at the fine nodes, where a motion begins with them; None: as they are carried over.
     """
 
+    coarse: ColumnChanges
+    state: State
+    grids: CoarserModel
+    fine: ColumnChanges | None
+
     def __init__(
         self, coarse: ColumnChanges, state: State, grids: CoarserModel, fine: ColumnChanges | None = None
     ) -> None:
