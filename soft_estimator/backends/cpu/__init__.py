@@ -29,16 +29,14 @@ from soft_estimator.backends.cpu import (
     soft_contact,
 )
 from soft_estimator.backends.cpu import multigrid as multigrid_loops
+from soft_estimator.backends.cpu.compiled import ONE_THREAD_BELOW
 from soft_estimator.backends.cpu.sums import sums
-
-# Below this many rows an iteration is shorter than waking a second thread; the bits are the same either way.
-_ONE_THREAD_BELOW = 3000
 
 
 @contextmanager
 def _fitting_threads(rows: int) -> Iterator[None]:
     before = numba.get_num_threads()
-    numba.set_num_threads(before if rows >= _ONE_THREAD_BELOW else 1)
+    numba.set_num_threads(before if rows >= ONE_THREAD_BELOW else 1)
     try:
         yield
     finally:

@@ -1,17 +1,28 @@
 """Numba's compiler, with types: a compiled loop has the signature it was written with, and is checked by it.
 
 Numba itself carries no types; without this, every loop would be `Any` to the type checker.
+
+A loop over threads takes three times as long to compile as the same loop without: all that stands in it is optimised
+three times over. So large loops are compiled without threads for bodies too small for several (`by_size`). What decides
+is the size alone, never the number of threads: the bits stay the same for any.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import wraps
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+# Rows below which a loop is shorter than waking a second thread.
+ONE_THREAD_BELOW = 3000
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
     Loop = TypeVar("Loop", bound=Callable[..., object])
+
+    def by_size(*, rows: int, fastmath: set[str] | bool = False) -> Callable[[Loop], Loop]: ...
 
     def njit(
         *, parallel: bool = False, cache: bool = False, fastmath: set[str] | bool = False, inline: str = "never"
@@ -21,4 +32,31 @@ if TYPE_CHECKING:
 else:
     from numba import njit, prange
 
-__all__ = ["njit", "prange"]
+    def by_size(*, rows, fastmath=False):
+        """A loop over threads, and the same loop without for few rows; rows: which argument has as many as there are.
+
+        For loops that are called from Python.
+        """
+
+        def compiled(loop):
+            many = njit(parallel=True, cache=True, fastmath=fastmath)(loop)
+            few = njit(cache=True, fastmath=fastmath)(_named(loop, f"{loop.__name__}_on_one_thread"))
+
+            @wraps(loop)
+            def chosen(*arguments: Any) -> Any:
+                return (few if len(arguments[rows]) < ONE_THREAD_BELOW else many)(*arguments)
+
+            chosen.py_func = loop
+            return chosen
+
+        return compiled
+
+
+def _named(loop: FunctionType, name: str) -> FunctionType:
+    """The same function by another name, under which its compiled code is kept on disk."""
+    out = FunctionType(loop.__code__, loop.__globals__, name, loop.__defaults__, loop.__closure__)
+    out.__qualname__, out.__module__, out.__doc__ = name, loop.__module__, loop.__doc__
+    return out
+
+
+__all__ = ["ONE_THREAD_BELOW", "by_size", "njit", "prange"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 from soft_estimator.backends.cpu.elasticity import MEAN, _add_cell_product, _corner_vectors, _turn_back
 from soft_estimator.backends.cpu.rotation import _cofactor, deformation_gradient
 
@@ -140,7 +140,7 @@ def _products(table_row: np.ndarray, lam: float, mu: float, dw: np.ndarray, forc
                         force[q, a, j] += b0 * dw[p, 0, j] + b1 * dw[p, 1, j] + b2 * dw[p, 2, j] + trace * dw[p, a, j]
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=6, fastmath=_FAST)
 def cell_forces_tangents(
     at: np.ndarray,
     dat: np.ndarray,

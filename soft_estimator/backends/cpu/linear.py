@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 
 _CHUNK = 512
 _FAST = {"contract"}
@@ -96,7 +96,7 @@ def _residual(
     return _sum(partial[:, 0])
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=4, fastmath=_FAST)
 def conjugate_gradient(
     row_start: np.ndarray,
     column: np.ndarray,

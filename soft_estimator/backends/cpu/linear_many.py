@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 from soft_estimator.backends.cpu.linear import _CHUNK, BREAKDOWN, CONVERGED, LIMIT
 
 _FAST = {"contract"}
@@ -80,7 +80,7 @@ def multiply_many(
                     out[i, a, j] = free[i] * y[a, j]
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=3, fastmath=_FAST)
 def _residual_many(
     row_start: np.ndarray,
     column: np.ndarray,
@@ -117,7 +117,7 @@ def _gathered(nodal: np.ndarray, chosen: np.ndarray, width: int) -> np.ndarray:
     return out
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=0, fastmath=_FAST)
 def _turn_to(
     inverse: np.ndarray, r: np.ndarray, p: np.ndarray, partial: np.ndarray, rz: np.ndarray, square: np.ndarray
 ) -> None:
@@ -141,7 +141,7 @@ def _turn_to(
     _sum_chunks(other, rz)
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=4, fastmath=_FAST)
 def _descend(
     row_start: np.ndarray,
     column: np.ndarray,
@@ -220,7 +220,6 @@ def _descend(
     return limit, LIMIT
 
 
-@njit(cache=True)
 def _descend_in_groups(
     row_start: np.ndarray,
     column: np.ndarray,
@@ -248,10 +247,7 @@ def _descend_in_groups(
             row_start, column, blocks, inverse, free, xs, rs, ps, rzs, squares, limit - done, fewer
         )
         done += spent
-        for k in range(chosen.shape[0]):
-            for i in range(x.shape[0]):
-                for a in range(3):
-                    x[i, a, chosen[k]] = xs[i, a, k]
+        x[:, :, chosen] = xs[:, :, : len(chosen)]
         keep = np.flatnonzero(squares > DONE * DONE)
         if status != CONVERGED or keep.shape[0] == 0:
             return done, status
@@ -259,7 +255,7 @@ def _descend_in_groups(
         xs, rs, ps = _gathered(xs, keep, width), _gathered(rs, keep, width), _gathered(ps, keep, width)
         old_rz, old_square = rzs, squares
         rzs, squares = np.zeros(width), np.zeros(width)
-        rzs[: keep.shape[0]], squares[: keep.shape[0]] = old_rz[keep], old_square[keep]
+        rzs[: len(keep)], squares[: len(keep)] = old_rz[keep], old_square[keep]
         chosen = chosen[keep]
 
 
