@@ -10,6 +10,7 @@ import pytest
 
 from soft_estimator.config import SceneConfig
 from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.report import report_html
@@ -77,6 +78,19 @@ def test_a_lost_object_is_said_and_the_last_answer_kept(scene: Scene) -> None:
     assert content.parameters[0].value == pytest.approx(1.5e4)
     said = " ".join(content.warnings)
     assert "lost at the end" in said and "Object lost for 0.6 s (2 times)." in said
+
+
+def test_the_verdict_comes_first_nothing_is_said_twice_and_the_size_is_there(scene: Scene) -> None:
+    """A note of two estimates that the recording's notes hold, too, is one line; a model that does not fit comes first.
+    The box is 60 x 20 x 20 mm of 24 cm³."""
+    history = LiveHistory(scene)
+    wrong = FitVerdict(False, "patches of the surface lie 3 mm off", "shape")
+    for k in range(2):
+        history.add(replace(estimate_at(scene, k), notes=("its points swing",), verdict=wrong))
+    content = history.content(warnings=["Its points swing.", "Closed by a guess."])
+    assert content.warnings[0].startswith("The model does not fit: patches of the surface lie 3 mm off.")
+    assert content.warnings[1:] == ["Its points swing (2 times).", "Closed by a guess."]
+    assert ("size at rest", "60 × 20 × 20 mm, 24 cm³") in content.facts
 
 
 def test_a_run_without_an_estimate_still_has_a_report(scene: Scene) -> None:
