@@ -90,7 +90,7 @@ def move_with(
         moved[places] = before
     motion = WindowMotion(model, fit.motion.variables, backend, kinds)
     motion.start = fit.motion.start
-    frames = motion.look(fit.at.z, [e.frame for e in fit.frames])
+    frames = motion.look(fit.at.z, [e.frame for e in fit.frames], fit.at)
     return fit.moved_minimum([e.residual for e in frames], moved)[places]
 
 

@@ -118,7 +118,8 @@ class WindowFit:
     def use(self, motion: WindowMotion) -> None:
         """Go on with another simulation of the same frames and variables, in a window that has not slid."""
         self.motion = motion
-        self.at = self._with_noise(motion.run(self.at.z, [e.frame for e in self.frames], self.at.fallback_parts))
+        seen = [e.frame for e in self.frames]
+        self.at = self._with_noise(motion.run(self.at.z, seen, self.at.fallback_parts, self.at))
 
     def refine(self, iterations: int, in_time: Callable[[float], bool]) -> None:
         """Move the variables to the minimum, in at most so many simulations of the window.

@@ -130,9 +130,9 @@ class WindowMotion:
             self.seconds_per_step = (self.clock() - start_s) / trajectory.steps
         return WindowRun(z, trajectory, predicted, z, trajectory.fallback_parts)
 
-    def look(self, z: np.ndarray, frames: Sequence[Frame]) -> list[PredictedFrame]:
-        """The frames as the motion at z shows them, without its changes."""
-        return self._through(z, frames, None, with_changes=False)[1]
+    def look(self, z: np.ndarray, frames: Sequence[Frame], like: WindowRun | None = None) -> list[PredictedFrame]:
+        """The frames as the motion at z shows them, without its changes; like: as in `run`."""
+        return self._through(z, frames, None, with_changes=False, like=like)[1]
 
     def run_keeping_changes(self, z: np.ndarray, at: WindowRun) -> WindowRun:
         """Simulate the motion only, several times faster; the changes are those of `at`."""
@@ -173,7 +173,12 @@ class WindowMotion:
         """The first frames of a run as they are at z, as far as they need not be simulated for that."""
         if like is None or self.pose.size == 0:
             return []
-        count = self.holding.frames(like.frames, z - like.z, z - like.changes_at)
+        since = z - like.changes_at
+        if like.trajectory.simulation.model is not self.model:
+            # Another step, for one: what no variable shows in is the same flight in both.
+            lasting = self.holding.lasting
+            since[lasting] = np.maximum(np.abs(since[lasting]), self.steps_of[lasting])
+        count = self.holding.frames(like.frames, z - like.z, since)
 
         def moved(moment: Moment) -> Moment:
             there = moved_rigidly(moment, z - like.z, self.model.body)
