@@ -209,6 +209,20 @@ def find_cells(
 
     spacing_m: edge of a cell at rest, for loops that do without the hash; here the deformed boxes say how large it is.
     """
+    return locate(points, position, cell_nodes, in_body, value, *_hashed(position, cell_nodes))
+
+
+Hash = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]
+# The last grid and its hash: points are looked for in the same one several times over, along their rays.
+_kept: tuple[np.ndarray, np.ndarray, Hash] | None = None
+
+
+def _hashed(position: np.ndarray, cell_nodes: np.ndarray) -> Hash:
+    """Boxes of the deformed cells and the bins that they lie in, as `locate` takes them."""
+    global _kept
+    known = _kept
+    if known is not None and known[1] is cell_nodes and np.array_equal(known[0], position):
+        return known[2]
     boxes = cell_boxes(position, cell_nodes)
     low, high = boxes[:, :3].min(axis=0), boxes[:, 3:].max(axis=0)
     # Bins about as large as a deformed cell, but never more than a few million of them, however far the body is
@@ -216,7 +230,9 @@ def find_cells(
     size = max(float(np.median(boxes[:, 3:] - boxes[:, :3])) * 1.5, float((high - low).max()) / 150, 1e-12)
     counts = np.maximum(np.ceil((high - low) / size).astype(np.int64), 1)
     start, cells = hash_boxes(boxes, low, size, counts)
-    return locate(points, position, cell_nodes, in_body, value, boxes, start, cells, low, size, counts)
+    made = (boxes, start, cells, low, size, counts)
+    _kept = (position.copy(), cell_nodes, made)
+    return made
 
 
 @njit(parallel=True, cache=True)
