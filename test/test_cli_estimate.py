@@ -58,9 +58,11 @@ def write_frames(folder: Path, points: np.ndarray, stamps: str = "a.npy,0.04\n")
 @pytest.mark.slow
 def test_an_estimate_becomes_files_and_json(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    # Recorded frames are taken for a real body's, whose grid and step are none: here they are the scene's own.
+    # Recorded frames are taken for a real body's, whose grid and step are none and whose pose is refined: here they are
+    # the scene's own.
     guess = {"youngs_modulus_pa": "15 kPa"}
-    estimate = {"parameters": ["youngs_modulus_pa"], "guess": guess, "grid_error_nodes": 0}
+    exact = dict.fromkeys(("translation_m", "rotation_rad", "camera_position_m", "camera_rotation_rad"), 0)
+    estimate = {"parameters": ["youngs_modulus_pa"], "guess": guess, "grid_error_nodes": 0, "known_to": exact}
     scene = write_scene(tmp_path, estimate=estimate)
     done = command("estimate", scene, "--out", str(out), "--json", "--backend", "cpu", "--save-frames", "--progress")
     assert done.returncode == 0, done.stderr

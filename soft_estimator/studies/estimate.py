@@ -20,6 +20,7 @@ from soft_estimator.estimation.fitting.discretisation import (
     with_half_the_step,
     without_discretisation_error,
 )
+from soft_estimator.estimation.fitting.horizon import horizon_s
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.uncertainty import Estimate, Posterior
 from soft_estimator.estimation.held_pose import with_wider_pose
@@ -36,6 +37,7 @@ from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.observed_frames import (
     FrameSet,
+    SetAside,
     check_any_left,
     read_frames,
     without_copies,
@@ -55,6 +57,8 @@ __all__ = ["WHOLE_CLOUDS", "EstimateResult", "estimate_scene"]
 
 # A recorded point farther than this many body sizes from where the guess puts the body is not of the body.
 STRAY_SIZES = 2.0
+MOST_CUTS = 3
+BEYOND = "beyond what can be foretold of so soft a body's motion"
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,10 @@ def estimate_scene(
     if around is not None:
         around = completed(problem, best.evaluation, around)
     else:
-        problem, best = _with_pose(problem, best, config, bool(stopped))
+        if not stopped:
+            for _ in range(MOST_CUTS):  # a better fit may not be foretold as far
+                problem, best, frames = _within_the_horizon(problem, best, config, frames)
+            problem, best = _with_pose(problem, best, config)
         problem, best, around = answer_of(problem, best)
     if not simulated and not stopped:
         around = _without_discretisation_error(scene, problem, best, around, progress)
@@ -208,15 +215,39 @@ def _searched(
         return best, [best], None, why
 
 
-def _with_pose(problem: Problem, best: Fit, config: EstimateConfig, stopped: bool) -> tuple[Problem, Fit]:
+def _within_the_horizon(
+    problem: Problem, best: Fit, config: EstimateConfig, frames: FrameSet
+) -> tuple[Problem, Fit, FrameSet]:
+    """The fit of the frames up to where the motion can be foretold; later ones are set aside."""
+    until_s = None if best.evaluation.jacobian is None else horizon_s(problem, best.evaluation)
+    if until_s is None:
+        return problem, best, frames
+    kept = [k for k, frame in enumerate(frames.frames) if frame.time_s < until_s]
+    late = [SetAside(frames.names[k], f.time_s, BEYOND) for k, f in enumerate(frames.frames) if k not in kept]
+    frames = replace(
+        frames,
+        frames=tuple(frames.frames[k] for k in kept),
+        names=tuple(frames.names[k] for k in kept),
+        set_aside=(*frames.set_aside, *late),
+    )
+    problem = problem.with_frames([frame for frame in problem.frames if frame.time_s < until_s])
+    return problem, _again(problem, best, config), frames
+
+
+def _with_pose(problem: Problem, best: Fit, config: EstimateConfig) -> tuple[Problem, Fit]:
     """The fit of a held body whose pose turned out further off than stated, without the pull of that statement."""
     wider = with_wider_pose(problem.variables, best.theta)
-    if wider is None or stopped:
+    if wider is None:
         return problem, best
     problem = problem.with_variables(wider)
-    settings = LeastSquaresSettings(max_iterations=config.max_iterations)
-    again = fit(problem, best.theta, windows=[len(problem.frames)], settings=settings)
-    return problem, replace(again, history=[*best.history, *again.history])
+    return problem, _again(problem, best, config)
+
+
+def _again(problem: Problem, best: Fit, config: EstimateConfig) -> Fit:
+    """A fit gone on with, of a problem that has changed a little."""
+    settings, guess = LeastSquaresSettings(max_iterations=config.max_iterations), problem.variables.start()
+    again = fit(problem, best.theta, windows=[len(problem.frames)], settings=settings, guess=guess)
+    return replace(again, history=[*best.history, *again.history])
 
 
 def _without_discretisation_error(

@@ -45,7 +45,12 @@ def beam(**changes: Any) -> dict[str, Any]:
             "every_steps": 2,
             "points_per_frame": 400,
         },
-        "estimate": {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "20 kPa"}},
+        "estimate": {
+            "parameters": ["youngs_modulus_pa"],
+            "guess": {"youngs_modulus_pa": "20 kPa"},
+            # A pose that is known exactly is not refined from recorded frames.
+            "known_to": dict.fromkeys(("translation_m", "rotation_rad", "camera_position_m", "camera_rotation_rad"), 0),
+        },
         **changes,
     }
 

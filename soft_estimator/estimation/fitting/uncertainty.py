@@ -76,7 +76,8 @@ def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = 
 
     The noise is scaled to what the residuals show, never below a tenth of what was stated: exact points would
     otherwise claim a certainty that the arithmetic does not have. Where a resampling is given, the shift that the noise
-    causes is taken off the estimate, and its uncertainty is added.
+    causes is taken off the estimate, and its uncertainty is added. A search that ended before its minimum, in time or
+    because the cost is rough, is as far off as the slope that is left says (`unsettled`).
     """
     v, jacobian = problem.variables, at.known_jacobian
     scale = noise_scale(at.residual[at.whitened], len(v))
@@ -85,13 +86,26 @@ def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = 
     prior = 1.0 / v.prior_std**2
     covariance = np.linalg.inv(information + np.diag(prior))
     widen = beyond_chance(widening(at, covariance, scale), int(at.frame.max()))
-    covariance = covariance * np.outer(widen, widen)
+    covariance = covariance * np.outer(widen, widen) * unsettled(problem, at, covariance, scale)
     theta = at.theta
     if resampling is not None:
         theta, covariance = theta - resampling.shift, covariance + resampling.covariance
     touched = touches(v, jacobian)
     estimates = describe(v, theta, information, covariance, touched)
     return Posterior(theta, covariance, information, scale, touched, estimates, covariance)
+
+
+def unsettled(problem: Problem, at: Evaluation, covariance: np.ndarray, scale: float) -> float:
+    """Factor of the variances of an estimate that is not at the minimum: 1 + λ² with λ² = gᵀ C g, the square of the way
+    from the minimum in deviations C (Newton's decrement); g is the slope of the cost. Where longer steps along it did
+    not lower the cost, the linearisation that says how wide the minimum is holds no further than that.
+
+    covariance: (JᵀWJ + prior)⁻¹. scale: noise over the stated one.
+    """
+    v = problem.variables
+    slope = at.known_jacobian.T @ (at.slope / np.where(at.whitened, scale, 1.0) ** 2)
+    slope = slope + (at.theta - v.prior_mean) / v.prior_std**2
+    return 1.0 + float(slope @ covariance @ slope)
 
 
 def describe(
