@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.variables import Variables
+from soft_estimator.physics.parameters import Parameters
 from soft_estimator.scene.scene import Scene
+from soft_estimator.scene.variables import variables_of
 
 WIDTH = 32  # characters of a band; a name and a number fit beside it on 80 columns
 _SHORT = {"Pa": (1e3, "kPa"), "s": (1e-3, "ms"), "m": (1e-3, "mm")}
@@ -77,20 +78,18 @@ class BandView:
 
 def band_view(scene: Scene) -> BandView:
     """Bands for what a scene estimates, with its first guesses and its true values marked."""
-    guess = {}
-    if scene.config.estimate is not None:
-        for name in scene.config.estimate.names:
-            value = getattr(scene.config.estimate.guess, name, None)
-            if isinstance(value, float):
-                guess[name] = value
-    return BandView(guess, true_values(scene))
+    estimate = scene.config.estimate
+    if estimate is None:
+        return BandView()
+    variables = variables_of(scene, estimate)
+    return BandView(_by_label(variables, variables.reference), _by_label(variables, scene.parameters))
 
 
 def true_values(scene: Scene) -> dict[str, float]:
-    """The scene's own numbers, by the names that estimates are published under."""
-    out = {}
-    for name in () if scene.config.estimate is None else scene.config.estimate.names:
-        value = np.atleast_1d(np.asarray(getattr(scene.parameters, name.partition("[")[0], np.nan), dtype=float))
-        if len(value) == 1:
-            out[name] = float(value[0])
-    return out
+    """The scene's own numbers, by the labels that estimates are published under."""
+    estimate = scene.config.estimate
+    return {} if estimate is None else _by_label(variables_of(scene, estimate), scene.parameters)
+
+
+def _by_label(variables: Variables, parameters: Parameters) -> dict[str, float]:
+    return {v.label: float(x) for v, x in zip(variables.variables, variables.natural_of(parameters))}

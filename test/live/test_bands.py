@@ -1,0 +1,23 @@
+"""Estimates as lines of text, with first guesses and true values under the labels that estimates have."""
+
+from __future__ import annotations
+
+import numpy as np
+from tiny_ball import scene_of
+
+from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.live.bands import band_view, true_values
+from soft_estimator.scene.variables import variables_of
+
+
+def test_every_estimated_number_has_its_truth_and_its_guess() -> None:
+    """A region's stiffness is published as youngs_modulus_pa[0], and marked as that."""
+    scene = scene_of()
+    assert scene.config.estimate is not None
+    variables, view = variables_of(scene, scene.config.estimate), band_view(scene)
+    assert set(view.truth) == set(view.guess) == set(variables.labels) == set(true_values(scene))
+    label = "youngs_modulus_pa[0]"
+    assert view.truth[label] == scene.parameters.youngs_modulus_pa[0] and np.isfinite(view.guess[label])
+    true = view.truth[label]
+    line = view.lines([Estimate(label, "Pa", 1.1 * true, 0.1 * true, 0.9 * true, 1.3 * true, True, "", 0.1 * true)])[0]
+    assert f"truth {true / 1e3:.4g} (+10.0 %)" in line and "┃" in line and "●" in line
