@@ -81,6 +81,14 @@ def test_what_moves_far_is_simulated_from_the_start(fit: WindowFit, by: dict[str
     assert fit.motion.holding.frames(fit.frames, step, step) == 0
 
 
+def test_a_body_that_swings_is_simulated(fit: WindowFit) -> None:
+    """However little the variables move: a frame of the bounce holds for none, nor does one after it, and so no window
+    that begins there."""
+    step = 1e-9 * (moved(fit, youngs_modulus_pa=1.0) - fit.at.z)
+    assert fit.motion.holding.frames(fit.frames, step, step) == 2
+    assert fit.motion.holding.frames(fit.frames[3:], step, step) == 0
+
+
 def test_a_body_in_the_air_is_simulated(fit: WindowFit) -> None:
     """Nothing shows in any frame: there is no touch that a part of the window would lead to."""
     step = moved(fit, youngs_modulus_pa=0.1) - fit.at.z

@@ -21,6 +21,7 @@ from soft_estimator.physics.tangent import ColumnChanges
 
 # Parts of the body's size: stiffness and the like may show by so much, and start and plane move by no more than this.
 _SHOWS, _FARTHEST = 1e-5, 0.05
+_BENT = 2e-4  # the same of a body in rigid motion: its spin stretches it, and a body that swings is none
 _MOST_TURN_RAD = 0.05  # by which a start may turn the body; to first order it then stands off by half the square of it
 # What is left out begins this many times as far from the first frame that a variable shows in as start and plane move:
 # a plane that is moved towards the body is met earlier.
@@ -28,13 +29,16 @@ _MARGIN = 2.0
 
 
 class Holding:
-    """How far a motion of a body of a given size [m] holds.
+    """How far a motion holds.
 
     Args:
-        pose: which variables move the start alone. step_s: of the simulation.
+        pose: which variables move the start alone. step_s: of the simulation. steps_of: how far each variable may go
+            before it is made linear anew, (P,): what does not show over that is not there, however little it moves.
     """
 
-    def __init__(self, variables: Variables, pose: np.ndarray, size_m: float, step_s: float) -> None:
+    def __init__(self, variables: Variables, pose: np.ndarray, body: Body, step_s: float, steps_of: np.ndarray) -> None:
+        self.body, self.steps_of = body, steps_of
+        size_m = float(np.linalg.norm(np.ptp(body.node_position_m, axis=0)))
         names = [v.name for v in variables.variables]
         self.pose, self.lasting = pose, np.setdiff1d(np.arange(len(names)), pose)
         self.turn, self.spin = (
@@ -70,9 +74,15 @@ class Holding:
         changes = frame.after.changes
         if not isinstance(changes, ColumnChanges):
             return False
-        own = getattr(changes, "coarse", changes)
-        u, v = (np.abs(part[:, :, self.lasting] @ by[self.lasting]).max() for part in (own.u, own.v))
-        return bool(max(u, self.step_s * v) <= _SHOWS * self.size_m)
+        own, step = (
+            getattr(changes, "coarse", changes),
+            np.maximum(np.abs(by[self.lasting]), self.steps_of[self.lasting]),
+        )
+        u, v = ((np.abs(part[:, :, self.lasting]) @ step).max() for part in (own.u, own.v))
+        if max(u, self.step_s * v) > _SHOWS * self.size_m:
+            return False
+        state = frame.after.state
+        return bool(np.abs(made_rigid(self.body, state).u - state.u).max() <= _BENT * self.size_m)
 
     def _turns_little(self, frame: PredictedFrame, first: PredictedFrame, by: np.ndarray) -> bool:
         gone_s = frame.after.state.time_s - first.before.state.time_s

@@ -82,8 +82,6 @@ class WindowMotion:
         self.known, self.clock, self.coarser = known, clock, coarser
         self.pose = np.array([j for j, v in enumerate(variables.variables) if v.name in POSE], dtype=np.int64)
         self.start: WindowStart | None = None
-        size_m = float(np.linalg.norm(np.ptp(model.body.node_position_m, axis=0)))
-        self.holding = Holding(variables, self.pose, size_m, model.integrator.step_s)
         self.seconds_per_step = 0.0
         self.simulations = 0  # of the whole window
         # Moves of the surface with each column of what is held fixed [m], (K,); they do not change with the variables.
@@ -92,6 +90,7 @@ class WindowMotion:
         # How far the variables go, the offset, and what is held fixed, which is counted in standard deviations.
         within = [v.kind.linear_within for v in variables.variables]
         self.steps_of = np.array([*within, 1.0, *np.ones(len(self.offsets_m))])
+        self.holding = Holding(variables, self.pose, model.body, model.integrator.step_s, np.array(within))
 
     def parameters(self, z: np.ndarray) -> Parameters:
         """Parameters of the simulation at z; the pose is that of the first start for good."""
@@ -173,12 +172,7 @@ class WindowMotion:
         """The first frames of a run as they are at z, as far as they need not be simulated for that."""
         if like is None or self.pose.size == 0:
             return []
-        since = z - like.changes_at
-        if like.trajectory.simulation.model is not self.model:
-            # Another step, for one: what no variable shows in is the same flight in both.
-            lasting = self.holding.lasting
-            since[lasting] = np.maximum(np.abs(since[lasting]), self.steps_of[lasting])
-        count = self.holding.frames(like.frames, z - like.z, since)
+        count = self.holding.frames(like.frames, z - like.z, z - like.changes_at)
 
         def moved(moment: Moment) -> Moment:
             there = moved_rigidly(moment, z - like.z, self.model.body)
