@@ -192,9 +192,10 @@ def test_unknown_noise_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_misfit_is_said_first_and_strict_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sheet of points 10 mm above the beam's upper face, with 1 mm of noise stated and none there."""
+    """A sheet of points above the beam's upper face in a wave of 8 mm, which no pose and no stiffness makes of a beam;
+    1 mm of noise is stated, and none is there."""
     x, z = np.meshgrid(np.linspace(-0.02, 0.025, 20), np.linspace(-0.008, 0.008, 10))
-    sheet = np.column_stack([x.ravel(), np.full(x.size, 0.02), z.ravel()])
+    sheet = np.column_stack([x.ravel(), 0.012 + 0.008 * np.sin(2 * np.pi * x.ravel() / 0.03), z.ravel()])
     frames = write_frames(tmp_path / "frames", sheet)
     call = ["estimate", write_scene(tmp_path), "--frames", frames, "--noise-mm", "1", "--backend", "cpu", "--no-plots"]
     assert main([*call, "--out", str(tmp_path / "out")]) == 0
