@@ -195,7 +195,8 @@ def _flattened(grids: list[Grid], transfers: list[Transfer], order: np.ndarray) 
     """All grids' arrays one after the other, with numbers of nodes and blocks counted through."""
     counts = [len(grid.place) for grid in grids]
     start = np.concatenate([[0], np.cumsum(counts)])
-    row_start, middle, column, pick, colour_start, first = [np.zeros(1, np.int64)], [], [], [], [], 0
+    row_start: list[np.ndarray] = [np.zeros(1, np.int64)]
+    middle, column, pick, colour_start, first = [], [], [], [], 0
     for grid, base in zip(grids, start):
         colour = _colours(grid.place)
         theirs = np.where(grid.neighbour >= 0, colour[grid.neighbour], 8)
