@@ -10,8 +10,10 @@ import pytest
 
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.window import own_step
 from soft_estimator.estimation.window.own_step import CutSteps, parts_of_step, swing_rad_s
 from soft_estimator.physics.integrator import theta_scheme
+from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
 
 
@@ -47,6 +49,21 @@ def test_what_the_step_does_is_taken_off() -> None:
     assert found > 1.02 * ball.TRUE_PA
     assert abs(said.value / ball.TRUE_PA - 1) < 0.02, said
     assert abs(said.value - ball.TRUE_PA) < 2 * said.std
+
+
+def test_a_motion_that_half_the_step_cannot_follow_has_the_whole_error_in_its_deviation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is taken off, and (ω Δt)²/6 of a stiffness, with ω Δt = 0.77 here, is a deviation of 9 %."""
+
+    def fails(*_: object) -> None:
+        raise SolverError("no step")
+
+    monkeypatch.setattr(own_step, "move_with", fails)
+    target = ball.window(ball.TRUTH.replace(youngs_modulus_pa=5000.0))
+    said = ball.said(target, ball.frames())[-1].parameters[0]
+    assert target._fit is not None and said.value == pytest.approx(float(np.exp(target._fit.answer().z[0])), rel=1e-9)
+    assert said.std > 0.08 * said.value
 
 
 def stiff_frames(youngs_modulus_pa: float) -> list[ObservedFrame]:

@@ -135,16 +135,18 @@ class StepError:
         std = np.sqrt(np.diag(answer.covariance)[:count])
         news = len(self._std) != count or bool((std < _NEWS * self._std).any())
         if in_time is not None:
-            due = news or self._frames >= _LOOK_AFTER
+            if not news and self._frames < _LOOK_AFTER:
+                return
             # Twice the steps, without their changes; a window that has not settled needs its time for that.
-            self._late = due and not (answer.settled and in_time(2 * fit.seconds))
-            if not due or self._late:
+            self._late = not (answer.settled and in_time(2 * fit.seconds))
+            if self._late:
                 return
         self._frames, self._std, self._late = 0, std, False
         shorter = self.steps.half(fit.motion.model)
         try:
             self._move = move_with(shorter, self.kinds, self.backend, fit, lasting, self._before)
         except SolverError as error:  # a motion that half the step cannot follow tells nothing of the other
+            self._late = True
             _log.info("not looked at with half the step: %s", error)
 
     def refined(self, fit: WindowFit, lasting: Lasting) -> tuple[np.ndarray, Sequence[Effect]]:
