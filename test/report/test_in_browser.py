@@ -43,7 +43,8 @@ def colourful(image: np.ndarray, strongest: int) -> int:
 
 def test_the_3d_view_shows_the_mesh(opened: Any, content: ReportContent) -> None:
     lengths = opened.execute_script("return document.getElementById('view').data.map(t => t.x.length)")
-    assert lengths == [len(content.moments[-1].vertices_m), len(content.moments[-1].points_m), 4]
+    # The body, the measured points, the plane's corners and the scale's line of three strokes.
+    assert lengths == [len(content.moments[-1].vertices_m), len(content.moments[-1].points_m), 4, 9]
     image = view(opened)
     # One side is coral (points outside), the other teal: both are drawn over thousands of pixels, or nothing is.
     assert colourful(image, 0) > 1000
@@ -72,7 +73,7 @@ def test_colours_and_boxes_work(opened: Any) -> None:
     assert not opened.find_element("id", "ramp-residual").is_displayed()
     opened.find_element("id", "show-body").click()
     visible = "return document.getElementById('view').data.map(t => t.visible)"
-    wait_until(lambda: opened.execute_script(visible) == [False, True, True], what="the body to go")
+    wait_until(lambda: opened.execute_script(visible)[:3] == [False, True, True], what="the body to go")
     opened.find_element("id", "show-body").click()
     opened.find_element("css selector", "#colour option[value=residual]").click()
 
