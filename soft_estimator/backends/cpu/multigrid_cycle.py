@@ -132,9 +132,10 @@ def v_cycle(grids: Grids, levels: Levels, r: np.ndarray) -> np.ndarray:
     """V(r) (T, 3) on the finest grid's nodes."""
     x, left = np.zeros_like(r), np.empty_like(r)
     last = grids.start.shape[0] - 2
+    down = last < 0  # no constant: for each one all of a sweep would be compiled anew
     for level in range(last):
         first, end = grids.start[level], grids.start[level + 1]
-        _sweep(grids, levels, level, False, r, x)
+        _sweep(grids, levels, level, down, r, x)
         if end - first >= _THREADS_FROM:
             _left_on_threads(grids, levels, first, end, x, left)
         else:
@@ -144,7 +145,7 @@ def v_cycle(grids: Grids, levels: Levels, r: np.ndarray) -> np.ndarray:
     _solve_last(levels.factor, r[low:high].reshape(-1, 1), x[low:high].reshape(-1, 1))
     for level in range(last - 1, -1, -1):
         _prolong(grids, level, x)
-        _sweep(grids, levels, level, True, r, x)
+        _sweep(grids, levels, level, not down, r, x)
     return x
 
 

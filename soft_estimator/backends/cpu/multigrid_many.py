@@ -36,7 +36,9 @@ def _take_off(grids: Grids, blocks: np.ndarray, first: int, last: int, x: np.nda
 def _sweep_part(grids: Grids, levels: Levels, first: int, last: int, whole: bool, r: np.ndarray, x: np.ndarray) -> None:
     y = np.empty((3, r.shape[2]), np.float32)
     for i in range(first, last):
-        y[:] = r[i]
+        for a in range(3):
+            for c in range(y.shape[1]):
+                y[a, c] = r[i, a, c]
         end = grids.row_start[i + 1] if whole else grids.middle[i]
         _take_off(grids, levels.blocks, grids.row_start[i], end, x, y)
         for a in range(3):
@@ -66,15 +68,25 @@ def _sweep(grids: Grids, levels: Levels, level: int, whole: bool, r: np.ndarray,
             _sweep_part(grids, levels, first, last, whole, r, x)
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
-def _left(grids: Grids, levels: Levels, first: int, last: int, x: np.ndarray, out: np.ndarray) -> None:
+@njit(cache=True, fastmath=_FAST)
+def _left_part(grids: Grids, levels: Levels, first: int, last: int, x: np.ndarray, out: np.ndarray) -> None:
     """out = r - A x after a sweep from zero: what its nodes had not seen of later colours."""
+    y = np.empty((3, x.shape[2]), np.float32)
+    for i in range(first, last):
+        for a in range(3):
+            for c in range(y.shape[1]):
+                y[a, c] = 0
+        _take_off(grids, levels.blocks, grids.middle[i], grids.row_start[i + 1], x, y)
+        for a in range(3):
+            for c in range(y.shape[1]):
+                out[i, a, c] = grids.free[i] * y[a, c]
+
+
+@njit(parallel=True, cache=True)
+def _left(grids: Grids, levels: Levels, first: int, last: int, x: np.ndarray, out: np.ndarray) -> None:
     for part in prange((last - first + _PART - 1) // _PART):
-        y = np.empty((3, x.shape[2]), np.float32)
-        for i in range(first + part * _PART, min(last, first + (part + 1) * _PART)):
-            y[:] = 0
-            _take_off(grids, levels.blocks, grids.middle[i], grids.row_start[i + 1], x, y)
-            out[i] = grids.free[i] * y
+        low = first + part * _PART
+        _left_part(grids, levels, low, min(last, low + _PART), x, out)
 
 
 @njit(cache=True)
@@ -83,15 +95,16 @@ def v_cycle_many(grids: Grids, levels: Levels, r: np.ndarray) -> np.ndarray:
     x, left = np.zeros_like(r), np.empty_like(r)
     nodes, width = r.shape[0], r.shape[2]
     last = grids.start.shape[0] - 2
+    down = last < 0  # no constant: for each one all of a sweep would be compiled anew
     for level in range(last):
-        _sweep(grids, levels, level, False, r, x)
+        _sweep(grids, levels, level, down, r, x)
         _left(grids, levels, grids.start[level], grids.start[level + 1], x, left)
         _restrict(grids, level + 1, left.reshape(nodes, 3 * width), r.reshape(nodes, 3 * width))
     low, high = grids.start[last], grids.start[last + 1]
     _solve_last(levels.factor, r[low:high].reshape(-1, width), x[low:high].reshape(-1, width))
     for level in range(last - 1, -1, -1):
         _prolong(grids, level, x.reshape(nodes, 3 * width))
-        _sweep(grids, levels, level, True, r, x)
+        _sweep(grids, levels, level, not down, r, x)
     return x
 
 

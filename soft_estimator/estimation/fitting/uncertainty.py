@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import gammaincinv
 
 from soft_estimator.estimation.fitting.consider import Effect, mostly
 from soft_estimator.estimation.fitting.resampling import Resampling
@@ -180,7 +180,7 @@ def spread_widening(at: Evaluation, covariance: np.ndarray, scale: float, patch:
 def beyond_chance(widen: np.ndarray, freedom: int) -> np.ndarray:
     """Widenings (P,), 1 for those that noise alone would exceed one time in twenty or more: their squares, times the
     degrees of freedom of the spread they come from, are then χ²."""
-    limit = np.sqrt(chi2.ppf(_CHANCE, freedom) / freedom) if freedom > 0 else 1.0
+    limit = np.sqrt(2 * gammaincinv(freedom / 2, _CHANCE) / freedom) if freedom > 0 else 1.0
     return np.where(widen > limit, widen, 1.0)
 
 
