@@ -105,9 +105,12 @@ class SurfacePatches:
         """Patch (n,), stated noise [m] (n,) and nearest neighbour (n,) of a frame's residuals."""
         if not isinstance(frame, ObservedFrame) or len(frame.points_m) != count:
             return np.full(count, -1), np.full(count, np.nan), np.arange(count)
-        near = cKDTree(self.body.surface_positions_m(u)).query(frame.points_m)[1]
         neighbour = neighbours_of(frame.points_m) if count >= LEAST_POINTS else np.arange(count)
-        return self.of_vertex[near], frame.std_m, neighbour
+        return self.at(frame.points_m, u), frame.std_m, neighbour
+
+    def at(self, points_m: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Patch of each of some points (n, 3) [m] at the body displaced by u (N, 3) [m], (n,)."""
+        return self.of_vertex[cKDTree(self.body.surface_positions_m(u)).query(points_m)[1]]
 
 
 def joined_places(places: Sequence[Places]) -> Places:

@@ -10,12 +10,14 @@ from estimation_experiments import Experiment
 
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.fitting.widening import widening
 from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.whole_cloud import WholeCloud
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.estimation.window.arrival import Knowledge
+from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
@@ -169,10 +171,11 @@ def onto_a_squeezed_ball(ball: Experiment) -> np.ndarray:
 def swinging_fit(torus: Experiment, frames: list[ObservedFrame]) -> WindowFit:
     """A window over the held torus: all of its variables are lasting ones."""
     variables = make_variables(torus.truth, ["youngs_modulus_pa", "poissons_ratio"])
-    kinds = kinds_of(torus.model.body, torus.field, Simulation(torus.model, torus.truth).backend, ())
-    motion = WindowMotion(torus.model, variables, Simulation(torus.model, torus.truth).backend, kinds)
+    backend = Simulation(torus.model, torus.truth).backend
+    kinds = kinds_of(torus.model.body, torus.field, backend, ())
+    motion, places = WindowMotion(torus.model, variables, backend, kinds), PointPlaces(torus.model.body, 200, backend)
     std = np.append(variables.prior_std, 2e-4)
-    fit = WindowFit(motion, Knowledge(np.append(variables.prior_mean, 0.0), np.diag(std**-2.0)), RobustLoss())
+    fit = WindowFit(motion, Knowledge(np.append(variables.prior_mean, 0.0), np.diag(std**-2.0)), RobustLoss(), places)
     for frame in frames:
         fit.add(frame)
     return fit
@@ -218,3 +221,42 @@ def test_whole_clouds_in_the_window(torus: Experiment) -> None:
     assert said is not None and said.status == "tracking" and said.noise_scale == 1.0
     e = said.parameters[0]
     assert e.observable and abs(e.value - 2000) < 3 * e.std
+
+
+def test_a_window_is_as_wide_as_its_patches_disagree(torus: Experiment) -> None:
+    """C = (Λ + JᵀWJ / w wᵀ)⁻¹ with w from `fitting.widening`, as an estimate of a recording has it: one for clean
+    points, and more where those of one side of the body lie 1.5 mm, three deviations, off."""
+    clean = seen(torus, 6, 0.02)
+    right = [replace(f, points_m=f.points_m + [[0, 0, 1.5e-3]] * (f.points_m[:, :1] > 0)) for f in clean]
+    wide = []
+    for frames in (clean, right):
+        fit = swinging_fit(torus, frames)
+        fit.refine(6, lambda seconds: True)
+        assert fit.holds
+        rows = fit._evaluation(fit.at, fit._free_step().by)
+        patch = PointPlaces(torus.model.body, 200, fit.motion.backend).patch(fit.frames)
+        assert len(np.unique(patch)) >= 6 and (patch >= 0).all()
+        information = rows.known_jacobian.T @ (rows.known_jacobian * rows.weight[:, None])
+        w = widening(rows, np.linalg.inv(fit.knowledge.information + information), 1.0, patch)
+        expected = np.linalg.inv(fit.knowledge.information + information / np.outer(w, w))
+        # Two ways to invert the same three by three, of variables ten thousand times apart.
+        np.testing.assert_allclose(fit.answer().covariance, expected, rtol=1e-6, atol=1e-9 * expected.max())
+        wide.append(w)
+    assert (wide[0] <= wide[1]).all() and wide[1].max() > 1.5 * wide[0].max()
+
+
+def test_a_window_that_has_not_settled_is_as_wide_as_the_way_that_is_left(torus: Experiment) -> None:
+    """C (1 + λ²) with λ² = sᵀ C⁻¹ s of the lasting variables' step s, as in an estimate of a recording: the deviation
+    of none of them is below its own step."""
+    frames = seen(torus, 6, 0.02)
+    softer = replace(torus, truth=torus.truth.replace(youngs_modulus_pa=0.7 * torus.truth.youngs_modulus_pa))
+    fit = swinging_fit(softer, frames)
+    answer = fit.answer()
+    step = answer.z - fit.at.z
+    assert not answer.settled and abs(step[0]) > 0.1
+    std = np.sqrt(np.diag(answer.covariance))
+    assert (std[:2] >= np.abs(step[:2])).all()
+    rows = fit._evaluation(fit.at, step)
+    own = np.linalg.inv(fit.knowledge.information + fit._data(rows)[0])
+    factor = 1.0 + float(step[:2] @ np.linalg.solve(own[:2, :2], step[:2]))
+    np.testing.assert_allclose(answer.covariance, factor * own, rtol=1e-6, atol=1e-9 * answer.covariance.max())

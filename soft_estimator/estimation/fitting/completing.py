@@ -9,14 +9,9 @@ import numpy as np
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import allowance_m
 from soft_estimator.estimation.fitting.consider import Effect, effects, model_effect
-from soft_estimator.estimation.fitting.uncertainty import (
-    Posterior,
-    beyond_chance,
-    describe,
-    spread_widening,
-    widening,
-)
+from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
+from soft_estimator.estimation.fitting.widening import frame_widening, widening
 from soft_estimator.estimation.fixed_numbers import sources_of
 from soft_estimator.estimation.held_pose import with_pose
 from soft_estimator.estimation.inspection import Inspection, inspect_fit
@@ -46,9 +41,9 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     moved = effects(inspection, jacobian, weight, at.frame, inverse)
     if known is not None:
         moved.append(model_effect(problem.variables, known.model))
-    # The frames' own widening is in the covariance already.
-    by_frames = beyond_chance(widening(at, inverse, found.noise_scale), int(at.frame.max()))
-    widen = np.maximum(spread_widening(at, inverse, found.noise_scale, inspection.patch) / by_frames, 1.0)
+    # What frames show is in the covariance already.
+    by_frames = frame_widening(at, inverse, found.noise_scale)
+    widen = widening(at, inverse, found.noise_scale, inspection.patch) / by_frames
     statistical = found.covariance * np.outer(widen, widen)
     verdict = with_pose(
         judge(evidence_of(problem, at, inspection)), problem.variables, found.theta, problem.model, known

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from soft_estimator.estimation.fitting.consider import Effect, mostly
 from soft_estimator.estimation.fitting.resampling import Resampling
 from soft_estimator.estimation.fitting.verdict import FitVerdict
+from soft_estimator.estimation.fitting.widening import frame_widening, with_way_left
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural
 
@@ -18,11 +18,6 @@ from soft_estimator.estimation.variables import Variables, natural_slope, to_nat
 # observations as good as the prior would.
 NARROWED = 0.5
 _LEAST_NOISE = 0.1  # of the stated noise: exact points must not claim a certainty that the arithmetic does not have
-_LEAST_FRAMES = 4  # whose scores' spread means anything
-_LEAST_PATCHES = 6  # the same of patches
-# Spreads that noise alone gives in as many cases say nothing. To widen by every spread that happens to exceed what was
-# expected made intervals of clean data a sixth too wide: 50 % of them held 58 % of the truths.
-_CHANCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = 
     information = jacobian.T @ (jacobian * weight[:, None])
     prior = 1.0 / v.prior_std**2
     covariance = np.linalg.inv(information + np.diag(prior))
-    widen = beyond_chance(widening(at, covariance, scale), int(at.frame.max()))
+    widen = frame_widening(at, covariance, scale)
     covariance = covariance * np.outer(widen, widen) * unsettled(problem, at, covariance, scale)
     theta = at.theta
     if resampling is not None:
@@ -96,16 +91,15 @@ def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = 
 
 
 def unsettled(problem: Problem, at: Evaluation, covariance: np.ndarray, scale: float) -> float:
-    """Factor of the variances of an estimate that is not at the minimum: 1 + λ² with λ² = gᵀ C g, the square of the way
-    from the minimum in deviations C (Newton's decrement); g is the slope of the cost. Where longer steps along it did
-    not lower the cost, the linearisation that says how wide the minimum is holds no further than that.
+    """Factor of the variances of an estimate that is not at the minimum (`with_way_left`): the way is -C g, g being the
+    slope of the cost.
 
     covariance: (JᵀWJ + prior)⁻¹. scale: noise over the stated one.
     """
     v = problem.variables
     slope = at.known_jacobian.T @ (at.slope / np.where(at.whitened, scale, 1.0) ** 2)
     slope = slope + (at.theta - v.prior_mean) / v.prior_std**2
-    return 1.0 + float(slope @ covariance @ slope)
+    return with_way_left(covariance @ slope, covariance)
 
 
 def describe(
@@ -150,72 +144,6 @@ def describe(
             )
         )
     return tuple(out)
-
-
-def widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
-    """`frame_widening` of distances whose noise is `scale` times the stated one."""
-    frames = int(at.frame.max()) + 1
-    pull = at.known_jacobian * (at.slope / np.where(at.whitened, scale, 1.0) ** 2)[:, None]
-    scores = np.stack([np.bincount(at.frame, pull[:, j], frames) for j in range(pull.shape[1])], axis=1)
-    return frame_widening(scores, covariance)
-
-
-def spread_widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.ndarray) -> np.ndarray:
-    """How much wider than point-by-point noise each variable spreads when patches of the surface are the units, and
-    when the earlier half of the data is compared with the later one; 1 where chance may have done it.
-
-    Args:
-        covariance: (JᵀWJ + prior)⁻¹. scale: noise over the stated one. patch: of each residual, (n,); -1 for none.
-    """
-    pull = at.known_jacobian * (at.slope / np.where(at.whitened, scale, 1.0) ** 2)[:, None]
-    clouds, widen = patch >= 0, np.ones(len(covariance))
-    used = np.unique(patch[clouds])
-    if len(used) >= _LEAST_PATCHES:
-        place = np.searchsorted(used, patch[clouds])
-        scores = np.stack([np.bincount(place, column, len(used)) for column in pull[clouds].T], axis=1)
-        widen = beyond_chance(frame_widening(scores, covariance), len(used) - 1)
-    return np.maximum(widen, beyond_chance(halves_apart(at, pull, covariance, scale), 1))
-
-
-def beyond_chance(widen: np.ndarray, freedom: int) -> np.ndarray:
-    """Widenings (P,), 1 for those that noise alone would exceed one time in twenty or more: their squares, times the
-    degrees of freedom of the spread they come from, are then χ²."""
-    limit = np.sqrt(2 * gammaincinv(freedom / 2, _CHANCE) / freedom) if freedom > 0 else 1.0
-    return np.where(widen > limit, widen, 1.0)
-
-
-def halves_apart(at: Evaluation, pull: np.ndarray, covariance: np.ndarray, scale: float) -> np.ndarray:
-    """By how many of their common standard deviations the estimates from the earlier and from the later half of the
-    residuals differ, (P,), at least 1: each half's own Gauss-Newton step from the joint minimum."""
-    frames = int(at.frame.max()) + 1
-    late = at.frame >= np.searchsorted(np.cumsum(np.bincount(at.frame, minlength=frames)), 0.5 * len(at.frame)) + 1
-    if frames < 2 or late.all() or not late.any():
-        return np.ones(len(covariance))
-    weight = at.weight / np.where(at.whitened, scale, 1.0) ** 2
-    jacobian, steps, variances = at.known_jacobian, [], []
-    whole = jacobian.T @ (jacobian * weight[:, None])
-    prior = np.linalg.inv(covariance) - whole
-    for half in (~late, late):
-        inverse = np.linalg.inv(jacobian[half].T @ (jacobian[half] * weight[half, None]) + prior)
-        steps.append(-inverse @ pull[half].sum(axis=0))
-        variances.append(np.diag(inverse))
-    return np.maximum(np.abs(steps[0] - steps[1]) / np.sqrt(variances[0] + variances[1]), 1.0)
-
-
-def frame_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """How much wider than point-by-point noise each variable spreads when whole frames are taken as the units, at
-    least 1.
-
-    Errors that points of a frame share (a matcher's bias, the model's own error) do not average out over its points.
-    The frames' scores Σ J r (K, P), which sum to zero at the minimum, show by their spread how much of that there
-    is.
-    """
-    frames = len(scores)
-    if frames < _LEAST_FRAMES:
-        return np.ones(len(covariance))
-    scores = scores - scores.mean(axis=0)
-    spread = covariance @ (scores.T @ scores * frames / (frames - 1)) @ covariance
-    return np.sqrt(np.maximum(np.diag(spread) / np.diag(covariance), 1.0))
 
 
 def noise_scale(residual: np.ndarray, variables: int) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.gauss_newton import Damping, Step, damped_step, minimise
 from soft_estimator.estimation.fitting.least_squares import Fit, growing_windows
-from soft_estimator.estimation.fitting.uncertainty import Posterior, describe, frame_widening, noise_scale, touches
+from soft_estimator.estimation.fitting.uncertainty import Posterior, describe, noise_scale, touches
+from soft_estimator.estimation.fitting.widening import unit_widening
 from soft_estimator.estimation.motion import motion
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.cloud_mixture import DENSITY_STD, Cloud, CloudTerms
@@ -132,7 +133,7 @@ class CloudFit:
         """Gaussian around the most likely place, widened where whole frames disagree by more than their points do."""
         own = self.own
         whole = np.linalg.inv(at.hessian[np.ix_(free, free)])
-        widen = frame_widening(np.stack([t.gradient[free] for t in at.terms]), whole)[:own]
+        widen = unit_widening(np.stack([t.gradient[free] for t in at.terms]), whole)[:own]
         theta, covariance = at.x[:own], whole[:own, :own] * np.outer(widen, widen)
         information = np.linalg.inv(whole[:own, :own]) - np.diag(self.prior[:own])
         estimates = describe(self.problem.variables, theta, information, covariance, touched)

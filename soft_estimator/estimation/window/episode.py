@@ -25,6 +25,7 @@ from soft_estimator.estimation.window.incoming import first_velocity
 from soft_estimator.estimation.window.lasting import Lasting
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.own_step import PARTS, CutSteps, parts_of_step
+from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.estimation.window.window_verdict import WindowVerdict
@@ -73,7 +74,8 @@ class Episodes:
         self.kinds, self.loss, self.known, self.clock = kinds, loss, known, clock
         self.steps = CutSteps(model)
         self._coarser: dict[int, CoarserModel | None] = {}
-        self.verdict = WindowVerdict(model.body, config.points_per_frame, known)
+        self.places = PointPlaces(model.body, config.points_per_frame, backend)
+        self.verdict = WindowVerdict(model.body, self.places, known)
         self.free = not (model.dirichlet.held or model.dirichlet.weak)
         rest = model.body.surface_positions_m()
         self.size_m, self.width_m = float(np.linalg.norm(np.ptp(rest, axis=0))), widest_m(rest)
@@ -91,7 +93,7 @@ class Episodes:
         names = [*lasting.names, *(POSE if self.free else ())]
         variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
         known = lasting.prior_of(variables)
-        fit = WindowFit(self._motion(variables, self._parts(variables, known.mean)), known, self.loss)
+        fit = WindowFit(self._motion(variables, self._parts(variables, known.mean)), known, self.loss, self.places)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
         fit.touched = lasting.touched

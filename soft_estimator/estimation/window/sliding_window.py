@@ -119,7 +119,7 @@ class SlidingWindow:
     @property
     def made_once(self) -> dict[str, object]:
         """What the model makes, by name; no frame changes it."""
-        parts = {"kinds": self.kinds, "patches": self.episodes.verdict.patches, **self.episodes.made_once}
+        parts = {"kinds": self.kinds, "patches": self.episodes.places.patches, **self.episodes.made_once}
         return {name: part for name, part in parts.items() if part is not None}
 
     @property

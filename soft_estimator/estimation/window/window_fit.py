@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from soft_estimator.estimation.fitting.gauss_newton import Damping, Step, damped_step, minimise
-from soft_estimator.estimation.fitting.uncertainty import noise_scale, touches, widening
+from soft_estimator.estimation.fitting.uncertainty import noise_scale, touches
+from soft_estimator.estimation.fitting.widening import widening, with_way_left
 from soft_estimator.estimation.problem import Evaluation
 from soft_estimator.estimation.residuals.interface import Frame, weigh_all
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.window.arrival import Knowledge, begin_anew, inverse_of, rigid_correction
+from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
 from soft_estimator.physics.frame_times import between
 
@@ -58,11 +60,11 @@ class WindowFit:
     """One episode of frames from a start on; an objective of `gauss_newton`.
 
     Args:
-        knowledge: of the variables and the surface's offset before any frame.
+        knowledge: of the variables and the surface's offset before any frame. places: finds where points lie.
     """
 
-    def __init__(self, motion: WindowMotion, knowledge: Knowledge, loss: RobustLoss) -> None:
-        self.motion, self.knowledge, self.loss = motion, knowledge, loss
+    def __init__(self, motion: WindowMotion, knowledge: Knowledge, loss: RobustLoss, places: PointPlaces) -> None:
+        self.motion, self.knowledge, self.loss, self.places = motion, knowledge, loss, places
         count = len(knowledge.mean)
         self.scale = 1.0
         self.information = np.zeros((count, count))  # of the frames that have left the window
@@ -222,10 +224,9 @@ class WindowFit:
         rows = self._evaluation(self.at, step.by)
         data, _ = self._data(rows)
         covariance = inverse_of(self.knowledge.information + data)
-        if self._far(
-            step.by, covariance
-        ):  # how far the minimum really is nobody knows yet; about as far as the step says
-            covariance = covariance + np.outer(step.by, step.by)
+        if self._far(step.by, covariance):  # how far the minimum really is nobody knows yet: about as far as that
+            lasting = self._lasting
+            covariance = covariance * with_way_left(step.by[lasting], covariance[np.ix_(lasting, lasting)])
         return Answer(
             self.at.z + step.by,
             covariance,
@@ -262,7 +263,8 @@ class WindowFit:
         """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider."""
         jacobian = at.known_jacobian
         information = jacobian.T @ (jacobian * at.weight[:, None])
-        widen = np.minimum(widening(at, inverse_of(self.knowledge.information + information), 1.0), _WIDEST)
+        whole, patch = inverse_of(self.knowledge.information + information), self.places.patch(self.frames)
+        widen = np.minimum(widening(at, whole, 1.0, patch), _WIDEST)
         return information / np.outer(widen, widen), widen
 
     def settled(self, k: int, z: np.ndarray | None = None) -> PredictedFrame:
@@ -340,10 +342,15 @@ class WindowFit:
     def _far(self, step: np.ndarray, covariance: np.ndarray) -> bool:
         """Whether a step to the minimum takes the lasting variables beyond their linearisation, by more than a small
         part of what is not known of them anyway."""
-        lasting = np.setdiff1d(np.arange(len(self.motion.variables)), self.motion.pose)
+        lasting = self._lasting
         limits = np.array([self.motion.variables.variables[j].kind.linear_within for j in lasting])
         known = 0.5 * np.sqrt(np.diag(covariance)[lasting])
         return bool((np.abs(step[lasting]) > np.maximum(limits, known)).any())
+
+    @property
+    def _lasting(self) -> np.ndarray:
+        """Which variables are not those of the start."""
+        return np.setdiff1d(np.arange(len(self.motion.variables)), self.motion.pose)
 
     def _reaches(self, at: WindowRun, step: np.ndarray) -> bool:
         """Whether the linearisation reaches the minimum, a step away: it holds over the step, but for variables of

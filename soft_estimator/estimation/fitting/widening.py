@@ -1,0 +1,104 @@
+"""How much wider an estimate spreads than point-by-point noise makes it: one rule, for recordings and for windows.
+
+Errors that points share (a matcher's bias, the model's own error) do not average out over points. Frames, patches of
+the surface, and the earlier and later half of the data, taken as units, show by how much they disagree that there are
+such errors. A search that has not come to its minimum is off by the way that is left.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import gammaincinv
+
+from soft_estimator.estimation.problem import Evaluation
+
+_LEAST_FRAMES = 4  # whose scores' spread means anything
+_LEAST_PATCHES = 6  # the same of patches
+# Spreads that noise alone gives in as many cases say nothing. To widen by every spread that happens to exceed what was
+# expected made intervals of clean data a sixth too wide: 50 % of them held 58 % of the truths.
+_CHANCE = 0.95
+
+
+def widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.ndarray) -> np.ndarray:
+    """How much wider than point-by-point noise each variable spreads, (P,), at least 1: the most of what frames,
+    patches of the surface and halves of the data show, where chance has not done it.
+
+    Args:
+        at: at the minimum, with its Jacobian. covariance: (JᵀWJ + prior)⁻¹. scale: noise over the stated one.
+        patch: of each residual, (n,), -1 for none.
+    """
+    pull = _pull(at, scale)
+    widen = np.maximum(
+        frame_widening(at, covariance, scale), beyond_chance(halves_apart(at, pull, covariance, scale), 1)
+    )
+    clouds = patch >= 0
+    used, place = np.unique(patch[clouds], return_inverse=True)
+    if len(used) < _LEAST_PATCHES:
+        return widen
+    scores = _scores(pull[clouds], place, len(used))
+    return np.maximum(widen, beyond_chance(unit_widening(scores, covariance), len(used) - 1))
+
+
+def frame_widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
+    """The same of what frames alone show."""
+    frames = int(at.frame.max()) + 1
+    return beyond_chance(unit_widening(_scores(_pull(at, scale), at.frame, frames), covariance), frames - 1)
+
+
+def _pull(at: Evaluation, scale: float) -> np.ndarray:
+    """What each residual pulls at the variables by, (n, P)."""
+    return at.known_jacobian * (at.slope / np.where(at.whitened, scale, 1.0) ** 2)[:, None]
+
+
+def _scores(pull: np.ndarray, unit: np.ndarray, count: int) -> np.ndarray:
+    """Sums of the residuals' pulls (n, P) over units, (count, P)."""
+    return np.stack([np.bincount(unit, column, count) for column in pull.T], axis=1)
+
+
+def beyond_chance(widen: np.ndarray, freedom: int) -> np.ndarray:
+    """Widenings (P,), 1 for those that noise alone would exceed one time in twenty or more: their squares, times the
+    degrees of freedom of the spread they come from, are then χ²."""
+    limit = np.sqrt(2 * gammaincinv(freedom / 2, _CHANCE) / freedom) if freedom > 0 else 1.0
+    return np.where(widen > limit, widen, 1.0)
+
+
+def halves_apart(at: Evaluation, pull: np.ndarray, covariance: np.ndarray, scale: float) -> np.ndarray:
+    """By how many of their common standard deviations the estimates from the earlier and from the later half of the
+    residuals differ, (P,), at least 1: each half's own Gauss-Newton step from the joint minimum. There the pull of what
+    was known before is what those of all residuals leave."""
+    frames = int(at.frame.max()) + 1
+    late = at.frame >= np.searchsorted(np.cumsum(np.bincount(at.frame, minlength=frames)), 0.5 * len(at.frame)) + 1
+    if frames < 2 or late.all() or not late.any():
+        return np.ones(len(covariance))
+    weight = at.weight / np.where(at.whitened, scale, 1.0) ** 2
+    jacobian, steps, variances = at.known_jacobian, [], []
+    whole = jacobian.T @ (jacobian * weight[:, None])
+    prior = np.linalg.inv(covariance) - whole
+    for half in (~late, late):
+        inverse = np.linalg.inv(jacobian[half].T @ (jacobian[half] * weight[half, None]) + prior)
+        steps.append(inverse @ pull[~half].sum(axis=0))
+        variances.append(np.diag(inverse))
+    return np.maximum(np.abs(steps[0] - steps[1]) / np.sqrt(variances[0] + variances[1]), 1.0)
+
+
+def unit_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """How much wider than point-by-point noise each variable spreads when whole frames or patches are taken as the
+    units, at least 1.
+
+    The units' scores Σ J r (K, P), which sum to zero at the minimum, show by their spread how much of what they are off
+    by is their points' together.
+    """
+    units = len(scores)
+    if units < _LEAST_FRAMES:
+        return np.ones(len(covariance))
+    scores = scores - scores.mean(axis=0)
+    spread = covariance @ (scores.T @ scores * units / (units - 1)) @ covariance
+    return np.sqrt(np.maximum(np.diag(spread) / np.diag(covariance), 1.0))
+
+
+def with_way_left(step: np.ndarray, covariance: np.ndarray) -> float:
+    """Factor of the variances of an estimate that is a step (P,) away from the minimum: 1 + λ² with λ² = sᵀ C⁻¹ s, the
+    square of that way in deviations C (Newton's decrement). Where the step did not lower the cost, the linearisation
+    that says how wide the minimum is holds no further than that.
+    """
+    return 1.0 + float(step @ np.linalg.solve(covariance, step))
