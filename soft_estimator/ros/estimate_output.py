@@ -13,7 +13,6 @@ from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from std_msgs.msg import Float64, Float64MultiArray
 from visualization_msgs.msg import Marker
 
-from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.ros.conversions import header_at
 from soft_estimator.ros.drawings import plane_marker, plane_pose, pose_of
@@ -48,9 +47,9 @@ class EstimateOutput:
         self._plane_marker = node.create_publisher(Marker, "contact_plane_marker", 10)
         self._single: dict[str, object] = {}
 
-    def offer(self, variables: Variables) -> None:
+    def offer(self, labels: list[str]) -> None:
         """Have the topics of single numbers there before there is a number."""
-        for name in shown(variables.labels):
+        for name in shown(labels):
             self._single_publisher(name)
 
     def _single_publisher(self, name: str) -> Any:

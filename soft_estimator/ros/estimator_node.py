@@ -134,7 +134,7 @@ class EstimatorNode(ManagedNode):
                 self.health.note("window", "the window is not wanted any more; it was made in vain")
                 return
             self.scene, self.window = scene, window
-        self.output.offer(window.lasting.variables)
+        self.output.offer([window.lasting.variables.labels[j] for j in window.lasting.chosen])
         names = ", ".join(window.lasting.names)
         self.get_logger().info(f"ready: {scene.body.cell_count} cells, {window.backend.name}, estimating {names}")
 

@@ -13,8 +13,8 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.fitting.consider import MODEL, Effect
-from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.estimation.fitting.uncertainty import describe
+from soft_estimator.estimation.held_pose import with_pose, with_wider_pose
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
@@ -91,7 +91,7 @@ class Episodes:
                 return None, pose.reason
             reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
         names = [*lasting.names, *(POSE if self.free else ())]
-        variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std})
+        variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std}, lasting.beside)
         known = lasting.prior_of(variables)
         fit = WindowFit(self._motion(variables, self._parts(variables, known.mean)), known, self.loss, self.places)
         count = len(lasting.variables)
@@ -134,6 +134,7 @@ class Episodes:
                 fit.set_motion(velocity)
         fit.add(frame)
         fit.refine(config.iterations, in_time)
+        self._doubt_pose(fit)
         self._shorten(fit, in_time)
         limit = config.frames if fit.slid else config.grow_to_frames
         keep = config.frames if len(fit.frames) > limit else len(fit.frames)
@@ -144,6 +145,15 @@ class Episodes:
                 fit.refine(1, lambda seconds: True)
             fit.slide(keep, self._drift(), config.forgetting)
         return keep < before
+
+    def _doubt_pose(self, fit: WindowFit) -> None:
+        """Widen the prior of a held body's pose where that turns out to be further off than was stated."""
+        if fit.slid or self.lasting.begun or not self.lasting.beside or not fit.holds:
+            return
+        variables = fit.motion.variables
+        wider = with_wider_pose(variables, fit.at.z[: len(variables)])
+        if wider is not None:
+            fit.doubt(wider)
 
     def _shorten(self, fit: WindowFit, in_time: Callable[[float], bool]) -> None:
         """Go on with more parts of the step where the body turns out to be stiffer than it was taken for."""
@@ -185,14 +195,15 @@ class Episodes:
         variables, count = self.lasting.variables, len(self.lasting.variables)
         statistical, effects = answer.covariance[:count, :count], [*self._effects(fit, answer, bent_std), *more]
         covariance = sum((e.covariance for e in effects), statistical)
-        posterior = ParameterPosterior(variables, answer.z[:count] + shift, covariance)
-        information, verdict = answer.information[:count, :count], self.verdict.of(fit, answer)
+        theta, information = answer.z[:count] + shift, answer.information[:count, :count]
+        verdict = with_pose(self.verdict.of(fit, answer), variables, theta, self.model, self.known)
+        answers = describe(variables, theta, information, statistical, answer.touched, effects, verdict)
         points, off = _distances(newest.frame, newest.residual)
         return LiveEstimate(
             stamp_s=0.0,
             status="tracking",
-            parameters=describe(variables, posterior.theta, information, statistical, answer.touched, effects, verdict),
-            values=fit.motion.parameters(np.concatenate([posterior.theta, answer.z[count:]])),
+            parameters=tuple(answers[j] for j in self.lasting.chosen),
+            values=fit.motion.parameters(np.concatenate([theta, answer.z[count:]])),
             u_m=u,
             v_m_s=v,
             a=a,
@@ -203,7 +214,7 @@ class Episodes:
             points_m=points,
             frames_in_window=len(fit.frames),
             seconds=0.0,
-            posterior=posterior,
+            posterior=self.lasting.asked_for(theta, covariance),
             memory=fit.newest_memory(answer.z),
             verdict=verdict,
             settled=answer.settled,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
 from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.estimation.window.arrival import Knowledge, inverse_of
 from soft_estimator.estimation.window.window_fit import Answer
@@ -48,16 +50,23 @@ class Lasting:
     Args:
         reference: first guesses, and everything that is not estimated. names: parameters to estimate.
         prior_std: of the variables, instead of the usual ones. offset_std_m: of the offset before any frame.
+        beside: more parameters that were not asked for: the pose of a held body, which its clamp keeps.
     """
 
     def __init__(
-        self, reference: Parameters, names: list[str], prior_std: dict[str, float], offset_std_m: float
+        self,
+        reference: Parameters,
+        names: list[str],
+        prior_std: dict[str, float],
+        offset_std_m: float,
+        beside: Sequence[str] = (),
     ) -> None:
         self.reference, self.names, self.prior_std, self.offset_std_m = reference, names, prior_std, offset_std_m
+        self.beside = tuple(beside)
         self.fixed = 0  # how many numbers that may be wrong are held fixed
         self._plane: SeenPlane | None = None  # the newest one
         self._waiting = False  # whether it waits for the next episode
-        self.variables: Variables = make_variables(reference, names, prior_std)
+        self.variables: Variables = make_variables(reference, names, prior_std, self.beside)
         self.forget()
 
     def hold_fixed(self, count: int) -> None:
@@ -96,7 +105,7 @@ class Lasting:
         planes = np.array([v.name in PLANE for v in self.variables.variables])
         self.reference = self.reference.replace(plane_normal=plane.normal, plane_offset_m=plane.offset_m)
         self.prior_std = {**self.prior_std, "plane_normal": plane.tilt_std_rad, "plane_offset_m": plane.offset_std_m}
-        self.variables = make_variables(self.reference, self.names, self.prior_std)
+        self.variables = make_variables(self.reference, self.names, self.prior_std, self.beside)
         fresh, others = self._prior(), np.flatnonzero(~np.append(planes, False))
         kept = before.knowledge.of(others)
         fresh.mean[others], fresh.by_fixed[others] = kept.mean, kept.by_fixed
@@ -113,6 +122,27 @@ class Lasting:
         mean[lasting], by_fixed[lasting] = self.learnt.knowledge.mean, self.learnt.knowledge.by_fixed
         information[np.ix_(lasting, lasting)] = self.learnt.knowledge.information
         return Knowledge(mean, information, by_fixed)
+
+    @property
+    def begun(self) -> bool:
+        """Whether any frame has told anything yet."""
+        return bool(self.learnt.information.any())
+
+    def asked_for(self, theta: np.ndarray, covariance: np.ndarray) -> ParameterPosterior:
+        """What is known of the variables that were asked for, around the others where they are found: θ (P,) and its
+        covariance (P, P) are of all."""
+        chosen = self.chosen
+        if len(chosen) == len(self.variables):
+            return ParameterPosterior(self.variables, theta, covariance)
+        found = self.variables.parameters(theta)
+        reference = self.variables.reference.replace(**{name: getattr(found, name) for name in self.beside})
+        asked = Variables(reference, [self.variables.variables[j] for j in chosen])
+        return ParameterPosterior(asked, theta[chosen], covariance[np.ix_(chosen, chosen)])
+
+    @property
+    def chosen(self) -> list[int]:
+        """Which of the variables were asked for."""
+        return [j for j, v in enumerate(self.variables.variables) if not v.beside]
 
     def places(self, total: int) -> np.ndarray:
         """Which of an episode's variables and offset are the lasting ones."""

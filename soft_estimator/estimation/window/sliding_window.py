@@ -15,6 +15,7 @@ from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fixed_numbers import fixed_directions, window_sources
+from soft_estimator.estimation.held_pose import held_pose
 from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.interface import Residual
@@ -45,7 +46,8 @@ class SlidingWindow:
 
     Args:
         reference: first guesses, and everything that is not estimated.
-        names: parameters to estimate, as `make_variables` takes them; pose and motion are added for a free body.
+        names: parameters to estimate, as `make_variables` takes them; pose and motion are added for a free body, the
+            pose alone for a held one (`held_pose`).
         prior_std: of the variables, instead of the usual ones.
         locate: finds the body in a frame's points; without it the body starts where `reference` says.
         sensor_m: where the depth camera is [m], (3,): noise acts along its rays, and residuals are taken along them.
@@ -77,7 +79,9 @@ class SlidingWindow:
         self.kinds = kinds_of(model.body, field or carry_field(model.body), self.backend, residual)
         self.sensor_m = None if sensor_m is None else np.asarray(sensor_m, dtype=np.float64)
         material = [n for n in names if n.partition("[")[0] not in POSE]
-        self.lasting = Lasting(reference, material, dict(prior_std or {}), self.config.surface_std_m)
+        clamp = {} if known is None else held_pose(model, known)
+        prior = {**clamp, **(prior_std or {})}
+        self.lasting = Lasting(reference, material, prior, self.config.surface_std_m, list(clamp))
         if known is not None:
             sources = window_sources(model, self.lasting.variables, reference, known)
             self.lasting.hold_fixed(len(fixed_directions(sources)))

@@ -18,6 +18,7 @@ from soft_estimator.estimation.problem import Evaluation
 from soft_estimator.estimation.residuals.interface import Frame, weigh_all
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.trajectory import PredictedFrame
+from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.arrival import Knowledge, begin_anew, inverse_of, rigid_correction
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
@@ -116,6 +117,13 @@ class WindowFit:
         z[chosen] = mean[chosen] = velocity_m_s
         self.at = self.motion.run(z, [e.frame for e in self.frames], self.at.fallback_parts)
         self.knowledge = replace(self.knowledge, mean=mean)
+
+    def doubt(self, variables: Variables) -> None:
+        """Go on with wider priors of the same variables, in a window that has not slid, before which nothing was
+        learnt."""
+        before, self.motion.variables = self.motion.variables, variables
+        wider = np.append(variables.prior_std**-2.0 - before.prior_std**-2.0, 0.0)
+        self.knowledge = replace(self.knowledge, information=self.knowledge.information + np.diag(wider))
 
     def use(self, motion: WindowMotion) -> None:
         """Go on with another simulation of the same frames and variables, in a window that has not slid."""

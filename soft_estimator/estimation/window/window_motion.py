@@ -80,7 +80,9 @@ class WindowMotion:
     ) -> None:
         self.model, self.variables, self.backend, self.kinds = model, variables, backend, kinds
         self.known, self.clock, self.coarser = known, clock, coarser
-        self.pose = np.array([j for j, v in enumerate(variables.variables) if v.name in POSE], dtype=np.int64)
+        # Of the start; where a clamp keeps the body is no matter of when a window begins.
+        of_start = [j for j, v in enumerate(variables.variables) if v.name in POSE and not v.beside]
+        self.pose = np.array(of_start, dtype=np.int64)
         self.start: WindowStart | None = None
         self.seconds_per_step = 0.0
         self.simulations = 0  # of the whole window
