@@ -14,4 +14,4 @@ BALL = Case(
 
 def write_ball(out: Path, **options: object) -> float:
     """Write the recording; the ball's mass [kg]."""
-    return write_recording(BALL, out, image=(160, 120), still=6, seconds=0.36, with_hand=False, **options).mass_kg
+    return write_recording(BALL, out, image=(160, 120), still=6, seconds=0.27, with_hand=False, **options).mass_kg

@@ -172,7 +172,7 @@ def cut(
         field = _gather(phi, np.stack(np.unravel_index(cell[is_cut], grid.shape), axis=1) * parts, parts) / h
     moments = np.broadcast_to(FULL_CELL_MOMENTS, (cell.size, 27)).copy()
     surface = np.zeros((cell.size, 8, 4))
-    moments[is_cut], surface[is_cut] = integrate_cut_cells(field)
+    moments[is_cut], surface[is_cut] = integrate_cut_cells(np.ascontiguousarray(field))
 
     keep = moments[:, 0] >= min_fill
     if not keep.any():

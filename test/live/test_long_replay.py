@@ -26,8 +26,6 @@ from soft_estimator.live.replay_config import ReplayConfig, load_replay
 from soft_estimator.live.replay_files import METRICS, result_files
 from soft_estimator.live.replay_keeping import STATE, ReplayKeeper
 from soft_estimator.live.replay_state import read_state, state_bytes
-from soft_estimator.recordings.frame_folder import write_frames
-from soft_estimator.recordings.opening import read_frames
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FRAMES = 9  # of the small ball's bag
@@ -46,15 +44,19 @@ def whole(bag: Path, config: ReplayConfig) -> tuple[ReplayResult, bytes]:
     return result, listener.files(result)["report.html"]
 
 
-def ended_after(frames: int, bag: Path, config: ReplayConfig, folder: Path) -> ReplayResult:
-    """The replay, told to end while its frame of this number (from 1) is at work."""
-    keeper = ReplayKeeper(folder)
+def ended_after(frames: int, bag: Path, config: ReplayConfig, folder: Path) -> tuple[ReplayResult, list[int]]:
+    """The replay, gone on with where one was ended, and told to end while its frame of this number (from 1) is at work;
+    the frames that it took."""
+    keeper = ReplayKeeper(folder, resume=True)
+    taken: list[int] = []
 
     def press(done: int, total: int, note: str) -> None:
+        taken.append(done)
         if done == frames:
             keeper.end = CTRL_C
 
-    return replay_bag(bag, config, Path(), backend="cpu", listener=ReportListener(), keeper=keeper, progress=press)
+    listener = ReportListener()
+    return replay_bag(bag, config, Path(), backend="cpu", listener=listener, keeper=keeper, progress=press), taken
 
 
 def timeless(result: ReplayResult) -> dict[str, Any]:
@@ -62,23 +64,22 @@ def timeless(result: ReplayResult) -> dict[str, Any]:
     return {key: value for key, value in result.metrics.items() if key != "timing"}
 
 
-@pytest.mark.parametrize("frames", [1, 5, 8])  # before there is an estimate, with a window that slid, before the last
 def test_an_ended_replay_goes_on_to_the_same_bytes(
-    frames: int, bag: Path, config: ReplayConfig, whole: tuple[ReplayResult, bytes], tmp_path: Path
+    bag: Path, config: ReplayConfig, whole: tuple[ReplayResult, bytes], tmp_path: Path
 ) -> None:
-    part = ended_after(frames, bag, config, tmp_path)
-    assert part.metrics["stopped"] == CTRL_C and part.metrics["finished"] is False
-    told = json.loads((tmp_path / UNFINISHED).read_text())
-    assert told["frames_done"] == frames and told["frames"] == FRAMES and told["estimates"] == len(part.rows)
-    assert part.rows == whole[0].rows[: len(part.rows)] and len(part.rows) < len(whole[0].rows)
-    assert (tmp_path / ESTIMATES).read_bytes() == result_files(part)[ESTIMATES]
-    listener, seen = ReportListener(), []
-    keeper = ReplayKeeper(tmp_path, resume=True)
-    rest = replay_bag(
-        bag, config, Path(), backend="cpu", listener=listener, keeper=keeper,
-        progress=lambda done, total, note: seen.append(done),
-    )  # fmt: skip
-    assert seen == list(range(frames + 1, FRAMES + 1))  # nothing is done twice
+    """Ended three times: before there is an estimate, with a window that slid, before the last frame."""
+    done = 0
+    for frames in (1, 5, 8):
+        part, seen = ended_after(frames, bag, config, tmp_path)
+        assert seen == list(range(done + 1, frames + 1))  # nothing is done twice
+        assert part.metrics["stopped"] == CTRL_C and part.metrics["finished"] is False
+        told = json.loads((tmp_path / UNFINISHED).read_text())
+        assert told["frames_done"] == frames and told["frames"] == FRAMES and told["estimates"] == len(part.rows)
+        assert part.rows == whole[0].rows[: len(part.rows)] and len(part.rows) < len(whole[0].rows)
+        assert (tmp_path / ESTIMATES).read_bytes() == result_files(part)[ESTIMATES]
+        done = frames
+    listener, keeper = ReportListener(), ReplayKeeper(tmp_path, resume=True)
+    rest = replay_bag(bag, config, Path(), backend="cpu", listener=listener, keeper=keeper)
     assert result_files(rest)[ESTIMATES] == result_files(whole[0])[ESTIMATES]
     assert timeless(rest) == timeless(whole[0])
     page = listener.files(rest)["report.html"]
@@ -133,15 +134,6 @@ def test_a_state_can_do_no_harm(tmp_path: Path) -> None:
     }
 
 
-@pytest.fixture(scope="module")
-def many_drops(bag: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bag's drop twice, ten seconds apart: a recording that goes on after its first frame."""
-    frames, folder = list(read_frames(bag, fixed_frame="world")), tmp_path_factory.mktemp("many") / "drops"
-    times = [frame.time_s + 10.0 * drop for drop in range(2) for frame in frames]
-    write_frames(folder, [frame.usable() for frame in frames] * 2, times)
-    return folder
-
-
 def started(arguments: list[str]) -> subprocess.Popen[str]:
     """The command in a process of its own, in a group of its own as a shell would start it."""
     return subprocess.Popen(
@@ -155,10 +147,10 @@ def started(arguments: list[str]) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_command_with_what_is_known_and_resume_goes_on(many_drops: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_command_with_what_is_known_and_resume_goes_on(bag: Path, tmp_path: Path) -> None:
     """Ctrl-C goes to the command and to its worker alike: the whole process group hears it."""
     scene, out, plain = write_scene(tmp_path), tmp_path / "out", tmp_path / "plain"
-    call = ["replay", str(many_drops), "--scene", str(scene), "--backend", "cpu", "--threads", "1", "--out"]
+    call = ["replay", str(bag), "--scene", str(scene), "--backend", "cpu", "--threads", "1", "--out"]
     process = started([*call, str(out)])
     until = time.monotonic() + 120
     while not (out / UNFINISHED).exists():  # written after the first frame
@@ -183,7 +175,7 @@ def test_ctrl_c_ends_the_command_with_what_is_known_and_resume_goes_on(many_drop
 
 
 def test_the_command_ends_in_time_and_does_only_what_is_left(
-    bag: Path, many_drops: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bag: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two bags with no time for the second; resumed, the finished one is taken as it is."""
     scene, out = write_scene(tmp_path), tmp_path / "out"

@@ -12,6 +12,8 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import njit, prange
 
+Point = tuple[float, float, float]  # no array: those are made on the heap, and take long to compile
+
 # Degree-6 rule of 24 points on a tetrahedron (Keast 1986), barycentric, weights positive and points inside; exact for
 # x²y²z², the highest of the products N_p N_q.
 _VERTEX_ORBITS = (  # (a, weight): the points with coordinates a, a, a, 1 - 3a
@@ -58,11 +60,30 @@ _FACE_CORNERS = np.array(
 
 
 @njit(cache=True)
-def _add_volume(
-    p0: np.ndarray, p1: np.ndarray, p2: np.ndarray, p3: np.ndarray, sign: float, moments: np.ndarray
-) -> None:
+def _row(points: np.ndarray, i: int) -> Point:
+    return points[i, 0], points[i, 1], points[i, 2]
+
+
+@njit(cache=True)
+def _minus(p: Point, q: Point) -> Point:
+    return p[0] - q[0], p[1] - q[1], p[2] - q[2]
+
+
+@njit(cache=True)
+def _mixed(share: np.ndarray, p0: Point, p1: Point, p2: Point) -> Point:
+    """The point of a triangle with these barycentric coordinates."""
+    a, b, c = share[0], share[1], share[2]
+    return (
+        a * p0[0] + b * p1[0] + c * p2[0],
+        a * p0[1] + b * p1[1] + c * p2[1],
+        a * p0[2] + b * p1[2] + c * p2[2],
+    )
+
+
+@njit(cache=True)
+def _add_volume(p0: Point, p1: Point, p2: Point, p3: Point, sign: float, moments: np.ndarray) -> None:
     """Add sign · ∫ xᵃ yᵇ zᶜ over one tetrahedron, exponents 0-2, to moments[9a + 3b + c]."""
-    e1, e2, e3 = p1 - p0, p2 - p0, p3 - p0
+    e1, e2, e3 = _minus(p1, p0), _minus(p2, p0), _minus(p3, p0)
     volume = (
         abs(
             e1[0] * (e2[1] * e3[2] - e2[2] * e3[1])
@@ -91,7 +112,7 @@ def _add_volume(
 
 
 @njit(cache=True)
-def _add_box(low: np.ndarray, step: float, moments: np.ndarray) -> None:
+def _add_box(low: Point, step: float, moments: np.ndarray) -> None:
     """Add ∫ xᵃ yᵇ zᶜ over a box of edge `step`, exponents 0-2, to moments[9a + 3b + c]."""
     power = np.empty((3, 3))
     for axis in range(3):
@@ -117,11 +138,9 @@ def _shape_functions(x: float, y: float, z: float, value: np.ndarray, gradient: 
 
 
 @njit(cache=True)
-def _triangle_area_and_normal(
-    p0: np.ndarray, p1: np.ndarray, p2: np.ndarray, outward: np.ndarray
-) -> tuple[float, float, float, float]:
+def _triangle_area_and_normal(p0: Point, p1: Point, p2: Point, outward: Point) -> tuple[float, float, float, float]:
     """Area and unit normal on the side of `outward`; area 0 for a degenerate triangle."""
-    a, b = p1 - p0, p2 - p0
+    a, b = _minus(p1, p0), _minus(p2, p0)
     nx, ny, nz = a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
     area = 0.5 * np.sqrt(nx * nx + ny * ny + nz * nz)
     if area == 0.0:
@@ -134,10 +153,10 @@ def _triangle_area_and_normal(
 
 @njit(cache=True)
 def _add_surface(
-    p0: np.ndarray,
-    p1: np.ndarray,
-    p2: np.ndarray,
-    outward: np.ndarray,
+    p0: Point,
+    p1: Point,
+    p2: Point,
+    outward: Point,
     surface: np.ndarray,
     value: np.ndarray,
     gradient: np.ndarray,
@@ -152,12 +171,12 @@ def _add_surface(
         return
     if triangles.shape[0] > 0:
         row = triangles[int(triangles[-1, 0])]
-        row[0:3], row[3:6], row[6:9] = p0, p1, p2
+        for a in range(3):
+            row[a], row[3 + a], row[6 + a] = p0[a], p1[a], p2[a]
         row[9], row[10], row[11] = nx, ny, nz
         triangles[-1, 0] += 1.0
     for k in range(_TRI_WEIGHTS.size):
-        c = _TRI_POINTS[k]
-        q = c[0] * p0 + c[1] * p1 + c[2] * p2
+        q = _mixed(_TRI_POINTS[k], p0, p1, p2)
         w = area * _TRI_WEIGHTS[k]
         _shape_functions(q[0], q[1], q[2], value, gradient)
         for i in range(8):
@@ -169,8 +188,10 @@ def _add_surface(
 
 
 @njit(cache=True)
-def _cut(p: np.ndarray, q: np.ndarray, dp: float, dq: float) -> np.ndarray:
-    return p + (dp / (dp - dq)) * (q - p)
+def _cut(points: np.ndarray, d: np.ndarray, i: int, j: int) -> Point:
+    """Where φ is zero between two corners."""
+    share, p, q = d[i] / (d[i] - d[j]), _row(points, i), _row(points, j)
+    return p[0] + share * (q[0] - p[0]), p[1] + share * (q[1] - p[1]), p[2] + share * (q[2] - p[2])
 
 
 @njit(cache=True)
@@ -195,28 +216,25 @@ def _add_tetrahedron(
             n_out += 1
     if n_in == 0:
         return
+    if n_in >= 3:
+        _add_volume(_row(p, 0), _row(p, 1), _row(p, 2), _row(p, 3), 1.0, moments)
     if n_in == 4:
-        _add_volume(p[0], p[1], p[2], p[3], 1.0, moments)
         return
-    outward = p[outside[0]] - p[inside[0]]
+    outward = _minus(_row(p, outside[0]), _row(p, inside[0]))
     if n_in == 2:
         a, b, c, e = inside[0], inside[1], outside[0], outside[1]
-        ac, ae = _cut(p[a], p[c], d[a], d[c]), _cut(p[a], p[e], d[a], d[e])
-        bc, be = _cut(p[b], p[c], d[b], d[c]), _cut(p[b], p[e], d[b], d[e])
-        _add_volume(p[a], ac, ae, be, 1.0, moments)
-        _add_volume(p[a], ac, bc, be, 1.0, moments)
-        _add_volume(p[a], p[b], bc, be, 1.0, moments)
+        ac, ae, bc, be = _cut(p, d, a, c), _cut(p, d, a, e), _cut(p, d, b, c), _cut(p, d, b, e)
+        pa = _row(p, a)
+        _add_volume(pa, ac, ae, be, 1.0, moments)
+        _add_volume(pa, ac, bc, be, 1.0, moments)
+        _add_volume(pa, _row(p, b), bc, be, 1.0, moments)
         _add_surface(ac, ae, be, outward, surface, value, gradient, triangles)
         _add_surface(ac, be, bc, outward, surface, value, gradient, triangles)
         return
     apex = inside[0] if n_in == 1 else outside[0]
     others = outside if n_in == 1 else inside
-    c0 = _cut(p[apex], p[others[0]], d[apex], d[others[0]])
-    c1 = _cut(p[apex], p[others[1]], d[apex], d[others[1]])
-    c2 = _cut(p[apex], p[others[2]], d[apex], d[others[2]])
-    if n_in == 3:
-        _add_volume(p[0], p[1], p[2], p[3], 1.0, moments)
-    _add_volume(p[apex], c0, c1, c2, 1.0 if n_in == 1 else -1.0, moments)
+    c0, c1, c2 = _cut(p, d, apex, others[0]), _cut(p, d, apex, others[1]), _cut(p, d, apex, others[2])
+    _add_volume(_row(p, apex), c0, c1, c2, 1.0 if n_in == 1 else -1.0, moments)
     _add_surface(c0, c1, c2, outward, surface, value, gradient, triangles)
 
 
@@ -229,7 +247,7 @@ def _integrate_cell(field: np.ndarray, moments: np.ndarray, surface: np.ndarray,
     p, d = np.empty((4, 3)), np.empty(4)
     for s in range(count**3):
         x, y, z = s // count**2, s // count % count, s % count
-        low = np.array([x * step, y * step, z * step])
+        low = (x * step, y * step, z * step)
         inside = 0
         for i in range(8):
             bx, by, bz = i >> 2 & 1, i >> 1 & 1, i & 1
@@ -240,14 +258,22 @@ def _integrate_cell(field: np.ndarray, moments: np.ndarray, surface: np.ndarray,
             _add_box(low, step, moments)
         if inside in (0, 8):
             continue
-        p[0], d[0] = low + 0.5 * step, phi.mean()
+        total = 0.0
+        for i in range(8):
+            total += phi[i]
+        d[0] = total / 8
+        for a in range(3):
+            p[0, a] = low[a] + 0.5 * step
         for f in range(6):
             ring = _FACE_CORNERS[f]
-            p[1] = 0.25 * (at[ring[0]] + at[ring[1]] + at[ring[2]] + at[ring[3]])
+            for a in range(3):
+                p[1, a] = 0.25 * (at[ring[0], a] + at[ring[1], a] + at[ring[2], a] + at[ring[3], a])
             d[1] = 0.25 * (phi[ring[0]] + phi[ring[1]] + phi[ring[2]] + phi[ring[3]])
             for k in range(4):
                 i, j = ring[k], ring[(k + 1) % 4]
-                p[2], p[3], d[2], d[3] = at[i], at[j], phi[i], phi[j]
+                for a in range(3):
+                    p[2, a], p[3, a] = at[i, a], at[j, a]
+                d[2], d[3] = phi[i], phi[j]
                 _add_tetrahedron(p, d, moments, surface, value, gradient, triangles)
 
 
@@ -307,11 +333,11 @@ def integrate_boundary_products(triangles: np.ndarray, cell: np.ndarray, count: 
     products = np.zeros((count, 8, 8, 11))
     value, gradient, slope = np.empty(8), np.empty((8, 3)), np.empty(8)
     for t in range(triangles.shape[0]):
-        p0, p1, p2, n = triangles[t, 0:3], triangles[t, 3:6], triangles[t, 6:9], triangles[t, 9:12]
+        corners = triangles[t].reshape(4, 3)
+        p0, p1, p2, n = _row(corners, 0), _row(corners, 1), _row(corners, 2), _row(corners, 3)
         area = _triangle_area_and_normal(p0, p1, p2, n)[0]
         for k in range(_TRI_WEIGHTS.size):
-            b = _TRI_POINTS[k]
-            q = b[0] * p0 + b[1] * p1 + b[2] * p2
+            q = _mixed(_TRI_POINTS[k], p0, p1, p2)
             w = area * _TRI_WEIGHTS[k]
             _shape_functions(q[0], q[1], q[2], value, gradient)
             for i in range(8):
