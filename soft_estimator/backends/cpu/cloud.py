@@ -150,7 +150,8 @@ def plane_moments(
         s[9] += w * qz * qz
         s[10] += r * r
         s[11] += 1
-    out[:] = s
+    for k in range(13):
+        out[k] = s[k]
 
 
 @njit(cache=True)

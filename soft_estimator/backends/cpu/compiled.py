@@ -5,6 +5,9 @@ Numba itself carries no types; without this, every loop would be `Any` to the ty
 A loop over threads takes three times as long to compile as the same loop without: all that stands in it is optimised
 three times over. So large loops are compiled without threads for bodies too small for several (`by_size`). What decides
 is the size alone, never the number of threads: the bits stay the same for any.
+
+Two more things that cost: the first assignment of an array to an array in a process takes three seconds (the words of
+its error are compiled with it), and a call with a constant True compiles the callee for that constant alone.
 """
 
 from __future__ import annotations

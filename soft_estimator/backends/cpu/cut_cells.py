@@ -319,7 +319,8 @@ def surface_triangles(field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             cell.append(c)
     triangles = np.empty((len(found), 12))
     for k in range(len(found)):
-        triangles[k] = found[k]
+        for i in range(12):
+            triangles[k, i] = found[k][i]
     return triangles, np.array(cell, dtype=np.int64)
 
 

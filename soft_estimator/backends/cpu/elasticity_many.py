@@ -176,7 +176,8 @@ def cell_forces_tangents(
         df, spin, dr = np.empty((9, width)), np.empty((3, width)), np.empty((9, width))
         dw, force = np.empty((8, 3, width)), np.empty((8, 3, width))
         for c in range(chunk * _CHUNK, min(cells, (chunk + 1) * _CHUNK)):
-            rc[:] = r[c]
+            for i in range(9):
+                rc[i] = r[c, i]
             nodes, row = cell_nodes[c], table[gradient_index[c]]
             deformation_gradient(at, nodes, 0.25 / spacing, f)
             _spin_solver(f, rc, inverse)

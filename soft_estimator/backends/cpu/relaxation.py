@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 
 _FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=0, fastmath=_FAST)
 def deviatoric_products(vectors: np.ndarray, gradient_index: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
     """out (C, 24, K): Gᵀ + tr(G) I - ⅔ G of all corner pairs times vectors (C, 24, K)."""
     for c in prange(vectors.shape[0]):
         x, y = vectors[c], out[c]
-        y[:] = 0
+        for i in range(24):
+            for j in range(x.shape[1]):
+                y[i, j] = 0
         row = table[gradient_index[c]]
         block = np.empty((3, 3), vectors.dtype)
         k = 0
