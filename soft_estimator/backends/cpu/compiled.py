@@ -16,7 +16,8 @@ from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-# Rows below which a loop is shorter than waking a second thread.
+# Rows below which a loop is shorter than waking a second thread: those of microseconds each, and of a fraction of one.
+FEW_CELLS = 400
 ONE_THREAD_BELOW = 3000
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
     Loop = TypeVar("Loop", bound=Callable[..., object])
 
-    def by_size(*, rows: int, fastmath: set[str] | bool = False) -> Callable[[Loop], Loop]: ...
+    def by_size(
+        *, rows: int, below: int = ONE_THREAD_BELOW, fastmath: set[str] | bool = False
+    ) -> Callable[[Loop], Loop]: ...
 
     def njit(
         *, parallel: bool = False, cache: bool = False, fastmath: set[str] | bool = False, inline: str = "never"
@@ -35,10 +38,10 @@ if TYPE_CHECKING:
 else:
     from numba import njit, prange
 
-    def by_size(*, rows, fastmath=False):
+    def by_size(*, rows, below=ONE_THREAD_BELOW, fastmath=False):
         """A loop over threads, and the same loop without for few rows; rows: which argument has as many as there are.
 
-        For loops that are called from Python.
+        below: what is few; less where a row takes long. For loops that are called from Python.
         """
 
         def compiled(loop):
@@ -47,7 +50,7 @@ else:
 
             @wraps(loop)
             def chosen(*arguments: Any) -> Any:
-                return (few if len(arguments[rows]) < ONE_THREAD_BELOW else many)(*arguments)
+                return (few if len(arguments[rows]) < below else many)(*arguments)
 
             chosen.py_func = loop
             return chosen
@@ -62,4 +65,4 @@ def _named(loop: FunctionType, name: str) -> FunctionType:
     return out
 
 
-__all__ = ["ONE_THREAD_BELOW", "by_size", "njit", "prange"]
+__all__ = ["FEW_CELLS", "ONE_THREAD_BELOW", "by_size", "njit", "prange"]

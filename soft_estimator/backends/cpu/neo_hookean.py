@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import by_size, njit, prange
+from soft_estimator.backends.cpu.compiled import FEW_CELLS, by_size, njit, prange
 from soft_estimator.backends.cpu.definite import definite_share
 from soft_estimator.backends.neo_hookean_loops import NeoHookeanCells
 
@@ -118,7 +118,7 @@ def _add_forces(weight: float, stress: np.ndarray, slopes: np.ndarray, total: np
             force[p, a] += weight * pairs
 
 
-@by_size(rows=2, fastmath=_FAST)
+@by_size(rows=2, below=FEW_CELLS, fastmath=_FAST)
 def neo_hookean_forces(u: np.ndarray, cells: NeoHookeanCells, energy: np.ndarray, corner: np.ndarray) -> None:
     cell_nodes, rows, slopes, _, laplacian, volume, young, lam, mu = cells
     count, kappa = len(cell_nodes), lam + 2.0 * mu / 3.0
@@ -216,7 +216,7 @@ def _write_blocks(
             k += 1
 
 
-@by_size(rows=3, fastmath=_FAST)
+@by_size(rows=3, below=FEW_CELLS, fastmath=_FAST)
 def neo_hookean_blocks(u: np.ndarray, cells: NeoHookeanCells, definite: bool, out: np.ndarray) -> None:
     cell_nodes, rows, slopes, crossed, laplacian, volume, young, lam, mu = cells
     count, kappa = len(cell_nodes), lam + 2.0 * mu / 3.0
@@ -246,7 +246,7 @@ def neo_hookean_blocks(u: np.ndarray, cells: NeoHookeanCells, definite: bool, ou
             _write_blocks(young[c], mu, matrix, laplacian[row], curve, out[c])
 
 
-@by_size(rows=1, fastmath=_FAST)
+@by_size(rows=1, below=FEW_CELLS, fastmath=_FAST)
 def gather_blocks(
     cell_blocks: np.ndarray, node_cells: np.ndarray, scale: float, slot: np.ndarray, blocks: np.ndarray
 ) -> None:
@@ -270,7 +270,7 @@ def gather_blocks(
                             block[3 * a + b] += scale * given[3 * b + a]
 
 
-@by_size(rows=1, fastmath=_FAST)
+@by_size(rows=1, below=FEW_CELLS, fastmath=_FAST)
 def block_products(cell_blocks: np.ndarray, cell_nodes: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     width = x.shape[2]
     for c in prange(cell_nodes.shape[0]):

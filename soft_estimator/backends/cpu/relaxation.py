@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import by_size, njit, prange
+from soft_estimator.backends.cpu.compiled import FEW_CELLS, by_size, njit, prange
 
 _FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
 
 
-@by_size(rows=0, fastmath=_FAST)
+@by_size(rows=0, below=FEW_CELLS, fastmath=_FAST)
 def deviatoric_products(vectors: np.ndarray, gradient_index: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
     """out (C, 24, K): Gᵀ + tr(G) I - ⅔ G of all corner pairs times vectors (C, 24, K)."""
     for c in prange(vectors.shape[0]):
