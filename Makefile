@@ -33,6 +33,9 @@ style: $(STAMP)
 lint: style ## check style, imports and types
 	$(BIN)/mypy
 
+# Tests start commands by the dozen: each would compile the package's text anew where no bytecode may be kept.
+quick test: export PYTHONDONTWRITEBYTECODE =
+
 # Loops are compiled once, before two processes would do so at the same time.
 warm: $(STAMP)
 	@NUMBA_NUM_THREADS=1 $(BIN)/python test/warm_up.py
