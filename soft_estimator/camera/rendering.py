@@ -13,7 +13,6 @@ from soft_estimator.camera.observing import surface_hits
 from soft_estimator.camera.pinhole import Mesh, PinholeCamera, depth_and_mesh_images
 from soft_estimator.camera.scene_cameras import depth_noise, scene_cameras, times_from_start
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
-from soft_estimator.physics.integrator import with_step
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
 from soft_estimator.scene.motion import displacements
@@ -106,7 +105,7 @@ class SceneView:
 def watch_scene(scene: Scene, backend: Backend, cameras: Sequence[PinholeCamera] | None = None) -> Iterator[SeenFrame]:
     """Every frame of a scene that moves with its own parameters, in shorter steps than whoever estimates from them
     would take: what a camera sees knows of no step."""
-    view, times, scheme = SceneView(scene, cameras), times_from_start(scene.config), scene.model.integrator
-    model = scene.model.with_step(with_step(scheme, scheme.step_s / _TRUE_PARTS))
-    for time_s, u in zip(times, displacements(Simulation(model, scene.parameters, backend), times)):
+    view, times = SceneView(scene, cameras), times_from_start(scene.config)
+    simulation = Simulation(scene.model.in_parts(_TRUE_PARTS), scene.parameters, backend)
+    for time_s, u in zip(times, displacements(simulation, times)):
         yield view.look(time_s, u)

@@ -10,7 +10,7 @@ import numpy as np
 from soft_estimator.geometry.shapes import Shape
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.dirichlet import Dirichlet, FixedRegion, bind_dirichlet
-from soft_estimator.physics.integrator import Integrator
+from soft_estimator.physics.integrator import Integrator, with_step
 from soft_estimator.physics.modes import Modes
 from soft_estimator.physics.newton import MOST_ROUNDS
 from soft_estimator.physics.parameters import Parameters
@@ -76,6 +76,10 @@ class Model:
     def with_step(self, integrator: Integrator) -> Model:
         """The same with another time scheme."""
         return replace(self, integrator=integrator)
+
+    def in_parts(self, parts: int) -> Model:
+        """The same with every step cut into so many."""
+        return self.with_step(with_step(self.integrator, self.integrator.step_s / parts))
 
 
 def build_model(

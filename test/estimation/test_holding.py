@@ -10,7 +10,6 @@ from scipy.spatial.transform import Rotation
 from soft_estimator.estimation.window.holding import made_rigid
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
-from soft_estimator.physics.integrator import with_step
 from soft_estimator.physics.state import State
 
 
@@ -61,13 +60,12 @@ def test_the_motion_alone_shows_the_same(fit: WindowFit) -> None:
 def test_half_the_step_shows_the_same_flight(fit: WindowFit) -> None:
     """A model with half the step goes on from the flight of the one at hand: as it does from the start, within a
     twentieth of the noise. What it shows of the bounce is its own, a step's error away."""
-    scheme = fit.motion.model.integrator
-    half = fit.motion.model.with_step(with_step(scheme, scheme.step_s / 2))
+    half = fit.motion.model.in_parts(2)
     motion = WindowMotion(half, fit.motion.variables, fit.motion.backend, fit.motion.kinds)
     seen = [e.frame for e in fit.frames]
     whole, part = motion.look(fit.at.z, seen), motion.look(fit.at.z, seen, fit.at)
     assert part[1].after.state.time_s == fit.frames[1].after.state.time_s  # taken over; the third one is simulated
-    assert part[2].after.state.time_s - part[2].before.state.time_s == pytest.approx(scheme.step_s / 2)
+    assert part[2].after.state.time_s - part[2].before.state.time_s == pytest.approx(half.integrator.step_s)
     for one, other in zip(whole, part):
         assert np.mean(np.abs(other.residual - one.residual) > 0.05) < 0.01
 

@@ -36,7 +36,6 @@ from soft_estimator.estimation.fitting.verdict import FitVerdict, judge
 from soft_estimator.estimation.inspection import inspect_fit
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural, upper_bound
-from soft_estimator.physics.integrator import with_step
 
 _REST = 1.0 / 3.0  # half of what the orders one and two differ by
 _FARTHEST_CHECKED = 0.2  # of such a range, where the residuals are taken again at the end of the move
@@ -67,9 +66,8 @@ def on_half_the_spacing(finer: Problem, at: Evaluation) -> Refinement:
 
 def with_half_the_step(problem: Problem, at: Evaluation) -> Refinement:
     """The problem itself with twice as many steps."""
-    scheme = problem.model.integrator
-    shorter = problem.with_model(problem.model.with_step(with_step(scheme, 0.5 * scheme.step_s)))
-    return Refinement(STEP, scheme.order, shorter.evaluate(at.theta).residual)
+    shorter = problem.with_model(problem.model.in_parts(2))
+    return Refinement(STEP, problem.model.integrator.order, shorter.evaluate(at.theta).residual)
 
 
 def without_discretisation_error(

@@ -25,7 +25,6 @@ from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.window.lasting import PLANE, Lasting
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
-from soft_estimator.physics.integrator import with_step
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
@@ -63,9 +62,7 @@ class CutSteps:
     def into(self, parts: int) -> Model:
         """The model with its step cut into so many parts."""
         if parts not in self._by_parts:
-            whole = self._by_parts[1]
-            scheme = whole.integrator
-            self._by_parts[parts] = whole.with_step(with_step(scheme, scheme.step_s / parts))
+            self._by_parts[parts] = self._by_parts[1].in_parts(parts)
         return self._by_parts[parts]
 
     def half(self, model: Model) -> Model:
