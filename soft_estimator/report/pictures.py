@@ -49,5 +49,5 @@ def moment_colours(moment: Moment, moments: list[Moment]) -> np.ndarray:
 
 def _data_url(image: np.ndarray) -> str:
     stream = io.BytesIO()
-    Image.fromarray(image).save(stream, "PNG", optimize=True)
+    Image.fromarray(image).save(stream, "PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -19,8 +19,12 @@ from soft_estimator.report.plots import line_plot, log_ticks, ticks
 from soft_estimator.report.view3d import plane_corners, plotly_packed, scene_data, upright
 
 
-def test_the_page_says_what_was_found(content: ReportContent) -> None:
-    html = report_html(content)
+@pytest.fixture(scope="module")
+def html(content: ReportContent) -> str:
+    return report_html(content)
+
+
+def test_the_page_says_what_was_found(html: str) -> None:
     text = re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]*>", " ", html, flags=re.S)
     for expected in ("Young's modulus", "20.049", "± 0.022 kPa", "20.005 … 20.093 kPa", "off by +0.24 %", "80 kPa"):
         assert expected in text.replace("&#x27;", "'"), expected
@@ -31,10 +35,14 @@ def test_the_page_says_what_was_found(content: ReportContent) -> None:
     assert "ball &lt;&amp;&gt; plane" in html and "name: &lt;ball&gt;" in html  # nothing of the user's becomes markup
 
 
-def test_the_page_is_one_file_that_fetches_nothing(content: ReportContent, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_page_is_one_file_the_same_for_the_same_content(html: str, content: ReportContent, tmp_path: Path) -> None:
     path = write_report(tmp_path / "new folder" / "report.html", content)
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
-    html = path.read_text(encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == html
+
+
+def test_the_page_fetches_nothing(html: str) -> None:
     assert not re.search(r'(src|href)="(?!data:)[^"]', html)
     assert "@import" not in html and "url(" not in html
     assert len(html) < 4e6
@@ -80,11 +88,6 @@ def test_without_plotly_there_are_still_pictures(content: ReportContent, monkeyp
 def test_a_report_may_be_empty() -> None:
     html = report_html(ReportContent(title="nothing"))
     assert "<h1>nothing</h1>" in html and "<section" not in html
-
-
-@pytest.mark.slow
-def test_the_same_content_gives_the_same_page(content: ReportContent) -> None:
-    assert report_html(content) == report_html(content)
 
 
 @pytest.mark.parametrize(
