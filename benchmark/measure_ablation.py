@@ -27,7 +27,7 @@ from soft_estimator.backends import choose_backend
 from soft_estimator.camera.scene_cameras import scene_cameras
 from soft_estimator.config import SceneConfig
 from soft_estimator.geometry.mesh_file import mesh_distance
-from soft_estimator.geometry.shapes import refine
+from soft_estimator.geometry.shapes import Box, refine
 from soft_estimator.measuring.fit import fit_drops, scene_plain
 from soft_estimator.measuring.measure import MeasureOptions, Seen, look_at
 from soft_estimator.perception.rest_shape import DETAIL, grid_with_cells, rest_shape_from_primitive
@@ -44,9 +44,10 @@ def true_body(case: Case, truth: Scene, found: ScannedBody, cells: int) -> Scann
     camera, body = scene_cameras(truth.config)[0], truth.body
     vertices, faces = body.surface_positions_m(), body.surface.faces
     if isinstance(case.shape, dict) and "union" not in case.shape:
-        grid, detail = rest_shape_from_primitive(
-            build_shape(truth.config.body.shape, Files(Path(), None), "shape"), cells
-        )
+        shape = build_shape(truth.config.body.shape, Files(Path(), None), "shape")
+        if "box" in case.shape:  # as one that was recognised: its edges are sharp, since its faces lie on grid planes
+            shape = Box(tuple(case.shape["box"]["size_m"]), tuple(case.shape["box"]["center_m"]))
+        grid, detail = rest_shape_from_primitive(shape, cells)
     else:
         grid = grid_with_cells(vertices, faces, cells)
         detail = refine(mesh_distance(vertices, faces), grid, DETAIL)
