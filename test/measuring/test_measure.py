@@ -78,6 +78,21 @@ def test_a_finger_that_comes_and_goes_is_a_poke_and_no_drop() -> None:
     assert find_pokes(seen[:10] + [replace(s, time_s=s.time_s + 2.0) for s in seen[10:]], 0.01) == []
 
 
+def test_a_drop_whose_last_frame_in_the_air_is_as_low_as_one_that_lies_is_found() -> None:
+    """A box seen twice in its fall, 0.85 m/s, the second time 4 mm above where it lies; then it touches, and leaves."""
+    later = [replace(s, time_s=s.time_s + 2.0) for s in sightings([0.0325, 0.0043, -0.0005, 0.019, 0.027, 0.022])]
+    (drop,) = find_drops(sightings([0.0] * 10) + later, 0.01)
+    assert (drop.first, drop.touch) == (10, 12)
+
+
+def test_a_fall_begins_when_the_hand_lets_go() -> None:
+    """Held at 6 cm, let go with the fifth frame, √(2h/g) = 111 ms before it touches: a frame in which it was still held
+    would fit a parabola that begins upwards within 2 mm, and would make the body faster than it is."""
+    held = [replace(s, time_s=s.time_s + 2.0) for s in sightings([0.06] * 4 + fall(0.06, 12))]
+    (drop,) = find_drops(sightings([0.0] * 10) + held, 0.01)
+    assert drop.first == 14
+
+
 def test_what_a_hand_places_is_no_drop() -> None:
     """Lowered at a steady 0.4 m/s: no free fall. Dropped from 2 mm: too slow to tell anything."""
     lowered = [0.12 - 0.4 / 30 * k for k in range(10)] + [0.0] * 10
