@@ -7,7 +7,6 @@ What all drops have in common they err in together: the move of the answer goes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.window.lasting import Lasting
 from soft_estimator.estimation.window.own_step import move_with
+from soft_estimator.estimation.window.sliding_window import Refined
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.solver import SolverError
@@ -45,18 +45,19 @@ class GridError:
             finer = on_finer_grid(scene)
             self._finer = finer.model, kinds_of(finer.body, carry_field(finer.body), backend, ())
 
-    def look(self, fit: WindowFit, lasting: Lasting) -> tuple[np.ndarray, Sequence[Effect]]:
+    def look(self, fit: WindowFit, lasting: Lasting) -> Refined:
         """What is to be taken off the lasting variables after a drop, (P,), and what is left as a deviation."""
         count = len(lasting.variables)
         if self._finer is None:
-            return np.zeros(count), ()
+            return Refined(np.zeros(count))
         model, kinds = self._finer
         model = model.with_step(fit.motion.model.integrator)
         try:
-            self.move = move_with(model, kinds, self.backend, fit, lasting, self.move)
+            found = move_with(model, kinds, self.backend, fit, lasting, self.move)
         except SolverError as error:  # a motion that the finer grid cannot follow tells nothing of the other
             _log.info("not refined: %s", error)
-            return np.zeros(count), ()
+            return Refined(np.zeros(count))
+        self.move = found.by
         taken, left = taken_and_left(lasting.variables, fit.at.z[:count], self.move[:count], GRID, 2)
         _log.info("%s moves the answer by %s", GRID[1], np.array2string(taken, precision=4))
-        return taken, (Effect(*GRID, np.diag(np.abs(left))),)
+        return Refined(taken, (Effect(*GRID, np.diag(np.abs(left))),), found.change)

@@ -12,6 +12,7 @@ from soft_estimator.camera.observing import surface_frame
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.window import own_step
 from soft_estimator.estimation.window.own_step import CutSteps, parts_of_step, swing_rad_s
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
@@ -36,6 +37,21 @@ def test_cut_models_are_made_once_and_know_their_half() -> None:
     assert steps.into(1) is ball.model() and steps.into(4) is steps.into(4)
     assert steps.half(steps.into(2)) is steps.into(4) and steps.parts(steps.into(4)) == 4
     assert steps.into(4).integrator.step_s == pytest.approx(0.0025) and steps.into(4).body is ball.model().body
+
+
+def test_a_body_that_turns_out_to_be_stiff_when_all_is_fitted_has_its_step_cut_then() -> None:
+    """Steps of 13.5 ms are 0.93 of a swing's radian at 0.8 times the ball's stiffness, 1.04 at its own. A window that
+    has no time takes its frames in as they come; its fit at the end finds the stiffness, and goes on in half steps."""
+    longer = ball.model().with_step(theta_scheme(0.0135))
+    guess = ball.TRUTH.replace(youngs_modulus_pa=0.8 * ball.TRUE_PA)
+    config = replace(ball.SMALL, time_budget_s=1e-9)
+    target = SlidingWindow(longer, guess, ["youngs_modulus_pa"], config, field=ball.field())
+    ball.said(target, ball.frames()[:6])
+    assert target._fit is not None and target._fit.motion.model is longer
+    assert target.settle(20) is not None and target._fit is not None
+    fit, steps = target._fit, target.episodes.steps
+    assert parts_of_step(longer, ball.TRUTH) == 2 == steps.parts(fit.motion.model)
+    assert swing_rad_s(longer, fit.motion.parameters(fit.at.z)) * fit.motion.model.integrator.step_s < 1.0
 
 
 def test_what_the_step_does_is_taken_off() -> None:

@@ -80,3 +80,27 @@ def test_another_body_is_called_so() -> None:
     assert told, "never called a misfit"
     assert all(not p.observable and "does not fit" in p.reason for e in told for p in e.parameters)
     assert any("does not fit" in note for note in told[0].notes)
+
+
+def test_a_misfit_that_finer_steps_or_cells_do_not_show_is_none_of_the_body() -> None:
+    """A falling ball's points pulled to an egg, 6 mm at the poles, do not fit. Were the ball's own residuals those of a
+    finer grid, r' = r + Δr, they would: the window then has nothing to complain of. A tenth of Δr is not enough."""
+    impatient, seen, eggs = replace(SMALL, bent_patience_s=0.0), frames()[:3], []
+    for frame in seen:
+        centre = frame.points_m.mean(axis=0)
+        eggs.append(replace(frame, points_m=centre + (frame.points_m - centre) * np.array([1, 1.12, 1])))
+    target, ball = (window(config=impatient, known=KNOWN) for _ in range(2))
+    for one, shown in ((target, tuple(eggs)), (ball, seen)):
+        said(one, shown)
+        assert one.settle(10) is not None
+    fit, own = target._fit, ball._fit
+    assert fit is not None and own is not None
+    change = [own.settled(k).residual - fit.settled(k).residual for k in range(3)]
+    little, rest = ([share * part for part in change] for share in (0.1, 0.9))
+    nothing = np.zeros(len(target.lasting.variables))
+
+    def fits(*changes: list[np.ndarray]) -> bool:
+        made = target.episodes.estimate(fit, fit.answer(), fit.settled(-1), 0.0, nothing, (), changes)
+        return made.verdict.fits
+
+    assert not fits() and not fits(little) and fits(change) and fits(little, rest)

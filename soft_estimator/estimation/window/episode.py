@@ -135,7 +135,7 @@ class Episodes:
         fit.add(frame)
         fit.refine(config.iterations, in_time)
         self._doubt_pose(fit)
-        self._shorten(fit, in_time)
+        self.shorten(fit, in_time)
         limit = config.frames if fit.slid else config.grow_to_frames
         keep = config.frames if len(fit.frames) > limit else len(fit.frames)
         before = len(fit.frames)
@@ -155,11 +155,14 @@ class Episodes:
         if wider is not None:
             fit.doubt(wider)
 
-    def _shorten(self, fit: WindowFit, in_time: Callable[[float], bool]) -> None:
-        """Go on with more parts of the step where the body turns out to be stiffer than it was taken for."""
+    def shorten(self, fit: WindowFit, in_time: Callable[[float], bool]) -> bool:
+        """Go on with more parts of the step where the body turns out to be stiffer than it was taken for: whether it
+        did."""
         variables, parts = fit.motion.variables, self.steps.parts(fit.motion.model)
-        if not fit.slid and in_time(2 * fit.seconds) and self._parts(variables, fit.at.z) > parts:
+        stiffer = not fit.slid and in_time(2 * fit.seconds) and self._parts(variables, fit.at.z) > parts
+        if stiffer:
             fit.use(self._motion(variables, 2 * parts))
+        return stiffer
 
     def _drift(self) -> np.ndarray:
         """Standard deviations of `POSE` that the model misses between two frames, (12,)."""
@@ -186,17 +189,23 @@ class Episodes:
         bent_std: float,
         shift: np.ndarray,
         more: Sequence[Effect],
+        changes: Sequence[Sequence[np.ndarray]] = (),
     ) -> LiveEstimate:
         """What to publish of a window's answer; its stamp, time and notes are left to be filled in.
 
-        shift: what to add to the lasting variables, (P,). more: what more there is to their deviations.
+        shift: what to add to the lasting variables, (P,). more: what more there is to their deviations. changes: of the
+            frames' residuals with half the step, or half the spacing: a misfit that is theirs is none of the body.
         """
         u, v, a = fit.newest_state(answer.z)
         variables, count = self.lasting.variables, len(self.lasting.variables)
         statistical, effects = answer.covariance[:count, :count], [*self._effects(fit, answer, bent_std), *more]
         covariance = sum((e.covariance for e in effects), statistical)
         theta, information = answer.z[:count] + shift, answer.information[:count, :count]
-        verdict = with_pose(self.verdict.of(fit, answer), variables, theta, self.model, self.known)
+        judged = self.verdict.of(fit, answer)
+        if not judged.fits and changes:
+            refined = self.verdict.of(fit, answer, changes)
+            judged = refined if refined.fits else judged
+        verdict = with_pose(judged, variables, theta, self.model, self.known)
         answers = describe(variables, theta, information, statistical, answer.touched, effects, verdict)
         points, off = _distances(newest.frame, newest.residual)
         return LiveEstimate(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,10 +75,23 @@ class CutSteps:
         return next(parts for parts, cut in self._by_parts.items() if cut is model)
 
 
+@dataclass(frozen=True, eq=False)
+class Move:
+    """What another model does to a window.
+
+    Attributes:
+        by: how far its lasting variables and the offset would move, (P + 1,).
+        change: of every frame's residuals once everything has moved, [(n,)].
+    """
+
+    by: np.ndarray
+    change: list[np.ndarray]
+
+
 def move_with(
     model: Model, kinds: Kinds, backend: Backend, fit: WindowFit, lasting: Lasting, before: np.ndarray | None
-) -> np.ndarray:
-    """How far a window's answer would move with another model, (P + 1,): its lasting variables and the offset.
+) -> Move:
+    """How far a window's answer would move with another model.
 
     before: how far what was known before the window would have, (P + 1,); None: not at all. Raises SolverError where
     the model cannot follow the motion.
@@ -90,11 +104,17 @@ def move_with(
     motion.start = fit.motion.start
     like = fit.at if model.body is fit.motion.model.body else None  # another grid has a flight of its own
     frames = motion.look(fit.at.z, [e.frame for e in fit.frames], like)
-    return fit.moved_minimum([e.residual for e in frames], moved)[places]
+    whole = fit.moved_minimum([e.residual for e in frames], moved)
+    change = [other.residual - e.residual + e.jacobian @ whole for other, e in zip(frames, fit.frames)]
+    return Move(whole[places], change)
 
 
 class StepError:
-    """Follows a window from episode to episode."""
+    """Follows a window from episode to episode.
+
+    Attributes:
+        change: of the residuals of the frames that were looked at last, with half the step; none where that failed.
+    """
 
     def __init__(self, steps: CutSteps, backend: Backend, kinds: Kinds) -> None:
         self.steps, self.backend, self.kinds = steps, backend, kinds
@@ -103,6 +123,7 @@ class StepError:
     def forget(self) -> None:
         """Nothing is known of any frame."""
         self._move: np.ndarray | None = None
+        self.change: list[np.ndarray] = []
         self.end_episode()
 
     def end_episode(self) -> None:
@@ -138,10 +159,11 @@ class StepError:
             self._late = not (answer.settled and in_time(2 * fit.seconds))
             if self._late:
                 return
-        self._frames, self._std, self._late = 0, std, False
+        self._frames, self._std, self._late, self.change = 0, std, False, []
         shorter = self.steps.half(fit.motion.model)
         try:
-            self._move = move_with(shorter, self.kinds, self.backend, fit, lasting, self._before)
+            found = move_with(shorter, self.kinds, self.backend, fit, lasting, self._before)
+            self._move, self.change = found.by, found.change
         except SolverError as error:  # a motion that half the step cannot follow tells nothing of the other
             self._late = True
             _log.info("not looked at with half the step: %s", error)

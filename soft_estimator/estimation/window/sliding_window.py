@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -33,12 +33,27 @@ from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
 from soft_estimator.estimation.window.own_step import StepError
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.time_budget import TimeBudget
-from soft_estimator.estimation.window.window_fit import Answer, WindowFit
+from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 
-Refine = Callable[[WindowFit, Lasting], tuple[np.ndarray, Sequence[Effect]]]
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """What a closer look at a window's frames found.
+
+    Attributes:
+        shift: what to add to the lasting variables, (P,). effects: what more there is to their deviations.
+        change: of every frame's residuals, with the variables moved along, [(n,)]; none where nobody looked.
+    """
+
+    shift: np.ndarray
+    effects: Sequence[Effect] = ()
+    change: Sequence[np.ndarray] = ()
+
+
+Refine = Callable[[WindowFit, Lasting], Refined]
 
 
 class SlidingWindow:
@@ -223,7 +238,9 @@ class SlidingWindow:
         if fit is None or last is None or self.status != "tracking":
             return None
         start = self.clock()
-        fit.refine(iterations, lambda seconds: True)
+        fit.refine(iterations, always)
+        while self.episodes.shorten(fit, always):  # it turned out to be stiffer than its frames let it seem one by one
+            fit.refine(iterations, always)
         answer = fit.answer()
         newest = fit.settled(-1, answer.z)
         self._step_error.look(fit, answer, self.lasting)
@@ -345,12 +362,14 @@ class SlidingWindow:
         stamp_s: float,
         start: float,
         notes: tuple[str, ...],
-        more: tuple[np.ndarray, Sequence[Effect]] | None = None,
+        more: Refined | None = None,
     ) -> LiveEstimate:
         shift, effects = self._step_error.refined(fit, self.lasting)
+        changes = []
         if more is not None:
-            shift, effects = shift + more[0], [*effects, *more[1]]
-        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, shift, effects)
+            shift, effects = shift + more.shift, [*effects, *more.effects]
+            changes = [change for change in (self._step_error.change, more.change) if change]
+        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, shift, effects, changes)
         if not estimate.settled:
             notes = (*notes, "the fit has not settled yet: the intervals hold the way that is left")
         if not estimate.verdict.fits:

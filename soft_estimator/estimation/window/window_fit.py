@@ -72,7 +72,7 @@ class WindowFit:
         self.touched = False
         self.at = motion.run(knowledge.mean.copy(), [])
         self._damping = Damping().first
-        self._in_time: Callable[[float], bool] = _always
+        self._in_time: Callable[[float], bool] = always
         self._last: tuple[tuple[list[PredictedFrame], float], Evaluation] | None = None  # frames and scale it is of
 
     @property
@@ -140,7 +140,7 @@ class WindowFit:
         try:
             found = minimise(self, self._with_noise(self.at), Damping(), most_trials=iterations, damping=self._damping)
         finally:
-            self._in_time = _always
+            self._in_time = always
         self.at, self._damping = found.at, found.damping
 
     def step(self, at: WindowRun, damping: float) -> Step:
@@ -372,7 +372,7 @@ class WindowFit:
         return bool((np.abs(step) <= limits).all())
 
 
-def _always(seconds: float) -> bool:
+def always(seconds: float) -> bool:
     """There is time for everything."""
     return True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from soft_estimator.config_estimation import KnownToConfig
@@ -24,16 +26,23 @@ class WindowVerdict:
     def __init__(self, body: Body, places: PointPlaces, known: KnownToConfig | None) -> None:
         self.places, self.allowance_m = places, allowance_m(known or KnownToConfig(), body)
 
-    def of(self, fit: WindowFit, answer: Answer) -> FitVerdict:
-        """The verdict on a fit at its answer; one that had no time to settle is not judged."""
+    def of(self, fit: WindowFit, answer: Answer, changes: Sequence[Sequence[np.ndarray]] = ()) -> FitVerdict:
+        """The verdict on a fit at its answer; one that had no time to settle is not judged.
+
+        changes: to be added to the residuals of every frame, [(n,)] each.
+        """
         kinds = fit.motion.kinds
         seen = [e for e in fit.frames if isinstance(e.frame, ObservedFrame) and kinds.of(e.frame).whitened]
         if not seen or not answer.settled:
             return FitVerdict()
-        clouds = [(e, p) for e, p in zip(fit.frames, self.places.of(fit.frames)) if any(e is one for one in seen)]
+        clouds = [
+            (k, e, p)
+            for k, (e, p) in enumerate(zip(fit.frames, self.places.of(fit.frames)))
+            if any(e is one for one in seen)
+        ]
         step = answer.z - fit.at.z
-        patch, std, neighbour = joined_places([p.places for _, p in clouds])
-        left = [(e.residual + e.jacobian @ step)[p.chosen] for e, p in clouds]
+        patch, std, neighbour = joined_places([p.places for _, _, p in clouds])
+        left = [(e.residual + e.jacobian @ step + sum(change[k] for change in changes))[p.chosen] for k, e, p in clouds]
         return judge(
             Evidence(
                 residual=np.concatenate(left),
@@ -41,7 +50,7 @@ class WindowVerdict:
                 frame=np.repeat(np.arange(len(clouds)), [len(part) for part in left]),
                 patch=patch,
                 neighbour=neighbour,
-                time_s=np.array([e.frame.time_s for e, _ in clouds]),
+                time_s=np.array([e.frame.time_s for _, e, _ in clouds]),
                 jacobian=np.zeros((len(patch), 1)),
                 suspects={},
                 allowance_m=self.allowance_m,
