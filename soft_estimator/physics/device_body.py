@@ -115,8 +115,8 @@ class DeviceBody:
         return out.reshape(nodal.shape)
 
     def scattered(self, nodes: np.ndarray, values: np.ndarray) -> Array:
-        """Host values (S, 8, 3) of a few cells summed at their nodes, (N, 3), in order."""
-        total = np.zeros((self.nodes, 3))
+        """Host values (S, 8, …) of a few cells summed at their nodes, (N, …), in order."""
+        total = np.zeros((self.nodes, *values.shape[2:]))
         np.add.at(total, nodes, values)
         return self.up(total)
 

@@ -19,6 +19,8 @@ plain array algebra does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
@@ -27,6 +29,19 @@ from soft_estimator.geometry.cut_cells import PAIRS, boundary_products
 from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.geometry.shapes import Shape
 from soft_estimator.physics.body import Body
+
+
+class Held(NamedTuple):
+    """What holds the cells of a region, for E = 1.
+
+    Attributes:
+        tension: T, which acts on û, beside Tᵀ - ζ n nᵀ, which acts on Rᵀ w [m], (S, 24, 48).
+        penalty: η W [m], (S, 8, 8). push: ζ V.
+    """
+
+    tension: np.ndarray
+    penalty: np.ndarray
+    push: float
 
 
 @dataclass(frozen=True)
@@ -50,66 +65,67 @@ class NitscheCells:
     dilatation: np.ndarray
     corners_m: np.ndarray
 
-    def _traction(self, lam: float, mu: float) -> np.ndarray:
-        """T for E = 1, (S, 8, 8, 3, 3)."""
-        h = self.h_products
-        trace = np.trace(h, axis1=3, axis2=4)[..., None, None]
-        mean = np.einsum("spa,sqb->spqab", self.normal, self.dilatation)
-        return mu * (np.swapaxes(h, 3, 4) + trace * np.eye(3) - 2 / 3 * h) + (lam + 2 / 3 * mu) * mean
+    @cached_property
+    def by_lame(self) -> tuple[Held, Held]:
+        """What holds the cells with λ = 1, μ = 0 and with λ = 0, μ = 1: all of it is linear in both, for E = 1."""
+        h, mean = self.h_products, np.einsum("spa,sqb->spqab", self.normal, self.dilatation)
+        shear = np.swapaxes(h, 3, 4) + np.trace(h, axis1=3, axis2=4)[..., None, None] * np.eye(3) - 2 / 3 * h
+        push = np.einsum("spa,sqb->spqab", self.normal, self.normal)
+        penalty = 8.0 * self.gamma[:, None, None] * self.w_products
+        return (
+            Held(_beside(mean, 4.0 * push), 0.0 * penalty, 4.0),
+            Held(_beside(shear + 2 / 3 * mean, 4.0 * 2 / 3 * push), penalty, 4.0 * 2 / 3),
+        )
 
-    def _penalty(self, lam: float, mu: float) -> np.ndarray:
-        """η W for E = 1, (S, 8, 8)."""
-        return (8.0 * mu * self.gamma)[:, None, None] * self.w_products
+    def held(self, lam: float, mu: float) -> Held:
+        """What holds the cells with these λ and μ, for E = 1."""
+        one, other = self.by_lame
+        return Held(
+            lam * one.tension + mu * other.tension,
+            lam * one.penalty + mu * other.penalty,
+            lam * one.push + mu * other.push,
+        )
 
-    def _gap_part(self, lam: float, mu: float, traction: np.ndarray) -> np.ndarray:
-        """Tᵀ - ζ n nᵀ, what acts on the turned gap Rᵀ w, (S, 8, 8, 3, 3)."""
-        push = 4.0 * (lam + 2 / 3 * mu) * np.einsum("spa,sqb->spqab", self.normal, self.normal)
-        return traction.transpose(0, 2, 1, 4, 3) - push
-
-    def blocks(self, r: np.ndarray, young: np.ndarray, lam: float, mu: float) -> np.ndarray:
+    def blocks(self, r: np.ndarray, young: np.ndarray, held: Held) -> np.ndarray:
         """Matrix blocks (S, 8, 8, 9); r: all cell rotations (C, 9), young: E of all cells (C,)."""
-        turn = r[self.cell].reshape(-1, 1, 1, 3, 3)
-        t = self._traction(lam, mu)
-        both = t + self._gap_part(lam, mu, t)
-        block = -turn @ both @ np.swapaxes(turn, 3, 4) + self._penalty(lam, mu)[..., None, None] * np.eye(3)
-        return (young[self.cell][:, None, None, None, None] * block).reshape(-1, 8, 8, 9)
+        count, back = len(self.cell), np.swapaxes(r[self.cell].reshape(-1, 3, 3), 1, 2)
+        both = held.tension[:, :, :24] + held.tension[:, :, 24:]
+        right = (both.reshape(count, 192, 3) @ back).reshape(count, 8, 3, 8, 3)
+        turned = (right.transpose(0, 1, 3, 4, 2).reshape(count, 192, 3) @ back).reshape(count, 8, 8, 3, 3)
+        block = held.penalty[..., None, None] * np.eye(3) - np.swapaxes(turned, 3, 4)
+        return (young[self.cell][:, None, None, None, None] * block).reshape(count, 8, 8, 9)
 
     def forces(
-        self,
-        u: np.ndarray,
-        z: np.ndarray,
-        target: np.ndarray,
-        r: np.ndarray,
-        young: np.ndarray,
-        lam: float,
-        mu: float,
+        self, u: np.ndarray, z: np.ndarray, target: np.ndarray, r: np.ndarray, young: np.ndarray, held: Held
     ) -> np.ndarray:
         """Corner forces (S, 8, 3) at displacement u, plus the blocks' product with z (both (N, 3)).
 
         target: prescribed displacements at the corners [m], (S, 8, 3).
         """
-        turn, local, gap = self._local(u, z, target, r)
-        t = self._traction(lam, mu)
-        pulled = _times(t, local) + _times(self._gap_part(lam, mu, t), gap @ turn)
-        force = -pulled @ np.swapaxes(turn, 1, 2) + np.einsum("spq,sqa->spa", self._penalty(lam, mu), gap)
+        turn, y, gap = self._local(u, z, target, r)
+        force = held.penalty @ gap - self._pulled(held, turn, y, gap) @ np.swapaxes(turn, 1, 2)
         return young[self.cell][:, None, None] * force
 
     def _local(
         self, u: np.ndarray, z: np.ndarray, target: np.ndarray, r: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rotations (S, 3, 3), Rᵀ(x + u + z) - x relative to corner 0 and u + z - target, both (S, 8, 3)."""
-        turn = r[self.cell].reshape(-1, 3, 3)
+        """Rotations (S, 3, 3), x + u + z relative to corner 0 and u + z - target, both (S, 8, 3)."""
         at = u[self.nodes] + z[self.nodes]
-        return turn, (at - at[:, :1] + self.corners_m) @ turn - self.corners_m, at - target
+        return r[self.cell].reshape(-1, 3, 3), at - at[:, :1] + self.corners_m, at - target
 
-    def energy(
-        self, u: np.ndarray, target: np.ndarray, r: np.ndarray, young: np.ndarray, lam: float, mu: float
-    ) -> float:
+    def _pulled(self, held: Held, turn: np.ndarray, y: np.ndarray, gap: np.ndarray) -> np.ndarray:
+        """T û + (Tᵀ - ζ n nᵀ) Rᵀ w, (S, 8, 3)."""
+        acting = np.concatenate([y @ turn - self.corners_m, gap @ turn], axis=1)
+        return (held.tension @ acting.reshape(len(turn), 48, 1)).reshape(len(turn), 8, 3)
+
+    def energy(self, u: np.ndarray, target: np.ndarray, r: np.ndarray, young: np.ndarray, held: Held) -> float:
         """-∫(P n)·(u - u_D) + ½η∫|u - u_D|² + ½ζ(∫n·Rᵀ(u - u_D))² [J]."""
-        turn, local, gap = self._local(u, np.zeros_like(u), target, r)
-        work = np.einsum("spa,spa->s", gap @ turn, _times(self._traction(lam, mu), local))
-        spring = np.einsum("spa,spq,sqa->s", gap, self._penalty(lam, mu), gap)
-        spring += 4.0 * (lam + 2 / 3 * mu) * np.einsum("spa,spa->s", self.normal, gap @ turn) ** 2
+        turn, y, gap = self._local(u, np.zeros_like(u), target, r)
+        count, gap_back = len(turn), gap @ turn
+        traction = held.tension[:, :, :24] @ (y @ turn - self.corners_m).reshape(count, 24, 1)
+        work = (gap_back * traction.reshape(count, 8, 3)).sum(axis=(1, 2))
+        spring = (gap * (held.penalty @ gap)).sum(axis=(1, 2))
+        spring += held.push * (self.normal * gap_back).sum(axis=(1, 2)) ** 2
         return float(young[self.cell] @ (0.5 * spring - work))
 
     def forces_adjoint(
@@ -120,67 +136,61 @@ class NitscheCells:
         target: np.ndarray,
         r: np.ndarray,
         young: np.ndarray,
-        lam: float,
-        mu: float,
+        held: Held,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Derivatives of Σ λ·`forces`: by u + z (S, 8, 3), by target (S, 8, 3), by R (S, 9), by λ and μ (S, 2)."""
-        turn, local, gap = self._local(u, z, target, r)
-        stiff = young[self.cell][:, None, None]
+        turn, y, gap = self._local(u, z, target, r)
+        count, stiff, back = len(turn), young[self.cell][:, None, None], np.swapaxes(turn, 1, 2)
         at = lmbda[self.nodes]
-        back, gap_back = at @ turn, gap @ turn
-        t = self._traction(lam, mu)
-        on_gap = self._gap_part(lam, mu, t)
-        local_bar, gap_bar = -stiff * _times_transposed(t, back), -stiff * _times_transposed(on_gap, back)
-        back_bar = -stiff * (_times(t, local) + _times(on_gap, gap_back))
-        straight = stiff * np.einsum("spq,sqa->spa", self._penalty(lam, mu), at)
-        y = (local + self.corners_m) @ np.swapaxes(turn, 1, 2)
-        r_bar = sum(
-            np.einsum("spa,spb->sab", one, other) for one, other in ((at, back_bar), (y, local_bar), (gap, gap_bar))
-        )
-        w_bar = gap_bar @ np.swapaxes(turn, 1, 2) + straight
-        lame_bar = np.stack(
-            [
-                np.einsum("spa,spa->s", at, self.forces(u, z, target, r, young, *unit))
-                for unit in ((1.0, 0.0), (0.0, 1.0))
-            ],
-            axis=1,
-        )
-        return local_bar @ np.swapaxes(turn, 1, 2) + w_bar, -w_bar, r_bar.reshape(-1, 9), lame_bar
+        back_bar = -stiff * self._pulled(held, turn, y, gap)
+        acting_bar = -stiff * (np.swapaxes(held.tension, 1, 2) @ (at @ turn).reshape(count, 24, 1))
+        local_bar, gap_bar = np.split(acting_bar.reshape(count, 16, 3), 2, axis=1)
+        r_bar = sum(np.swapaxes(one, 1, 2) @ bar for one, bar in ((at, back_bar), (y, local_bar), (gap, gap_bar)))
+        w_bar = gap_bar @ back + stiff * (held.penalty @ at)
+        by_lame = [(at * self.forces(u, z, target, r, young, one)).sum(axis=(1, 2)) for one in self.by_lame]
+        return local_bar @ back + w_bar, -w_bar, r_bar.reshape(count, 9), np.stack(by_lame, axis=1)
 
     def forces_tangent(
         self,
+        moved: np.ndarray,
+        d_target: np.ndarray,
         dr: np.ndarray,
+        d_lame: tuple[np.ndarray, np.ndarray],
         u: np.ndarray,
         z: np.ndarray,
         target: np.ndarray,
         r: np.ndarray,
         young: np.ndarray,
-        lam: float,
-        mu: float,
-        dlam: np.ndarray,
-        dmu: np.ndarray,
+        held: Held,
     ) -> np.ndarray:
-        """Change of `forces` for changes dr (S, 9) of R and dlam, dmu (S,) of λ, μ at fixed u, z and target."""
-        turn, local, gap = self._local(u, z, target, r)
-        d_turn = dr.reshape(-1, 3, 3)
-        t = self._traction(lam, mu)
-        on_gap = self._gap_part(lam, mu, t)
-        y = (local + self.corners_m) @ np.swapaxes(turn, 1, 2)
-        pulled = _times(t, local) + _times(on_gap, gap @ turn)
-        change = _times(t, y @ d_turn) + _times(on_gap, gap @ d_turn)
-        force = -pulled @ np.swapaxes(d_turn, 1, 2) - change @ np.swapaxes(turn, 1, 2)
-        by_lame = self.forces(u, z, target, r, young, 1.0, 0.0)
-        by_shear = self.forces(u, z, target, r, young, 0.0, 1.0)
-        scaled = [by[:, None, None] for by in (dlam, dmu)]
-        return young[self.cell][:, None, None] * force + scaled[0] * by_lame + scaled[1] * by_shear
+        """Changes of `forces` (S, 8, 3, K) along K changes.
+
+        moved: of u + z (N, 3, K). d_target: of the target (S, 8, 3, K). dr: of R (S, 9, K). d_lame: of λ and μ relative
+        to E, (S, K) each.
+        """
+        turn, y, gap = self._local(u, z, target, r)
+        count, width, at = len(turn), dr.shape[2], moved[self.nodes]
+        d_turn, d_gap, back = dr.reshape(count, 3, 3 * width), at - d_target, np.swapaxes(turn, 1, 2)[:, None]
+        shape = (count, 8, 3, width)
+        acting = np.concatenate(
+            [back @ (at - at[:, :1]) + (y @ d_turn).reshape(shape), back @ d_gap + (gap @ d_turn).reshape(shape)],
+            axis=1,
+        )
+        change = (held.tension @ acting.reshape(count, 48, width)).reshape(shape)
+        turned_back = dr.reshape(count, 3, 3, width).transpose(0, 2, 1, 3).reshape(count, 3, 3 * width)
+        force = (held.penalty @ d_gap.reshape(count, 8, 3 * width)).reshape(shape) - turn[:, None] @ change
+        force -= (self._pulled(held, turn, y, gap) @ turned_back).reshape(shape)
+        force *= young[self.cell][:, None, None, None]
+        for by, one in zip(d_lame, self.by_lame):
+            force += self.forces(u, z, target, r, young, one)[..., None] * by[:, None, None]
+        return force
 
 
-def _times(t: np.ndarray, w: np.ndarray) -> np.ndarray:
-    return np.einsum("spqab,sqb->spa", t, w)
-
-
-def _times_transposed(t: np.ndarray, w: np.ndarray) -> np.ndarray:
-    return np.einsum("sqpba,sqb->spa", t, w)
+def _beside(traction: np.ndarray, push: np.ndarray) -> np.ndarray:
+    """T beside Tᵀ - ζ n nᵀ, (S, 24, 48), of blocks (S, 8, 8, 3, 3)."""
+    gap = traction.transpose(0, 2, 1, 4, 3) - push
+    both = [x.transpose(0, 1, 3, 2, 4).reshape(len(x), 24, 24) for x in (traction, gap)]
+    return np.concatenate(both, axis=2)
 
 
 def nitsche_cells(body: Body, region: Shape) -> NitscheCells:

@@ -39,7 +39,7 @@ PARAMETERS = Parameters(
 
 @pytest.fixture(scope="module")
 def body() -> Body:
-    grid = sample(Torus(major_radius_m=0.05, minor_radius_m=0.02, axis=(0, 0.3, 1)), 0.014)
+    grid = sample(Torus(major_radius_m=0.05, minor_radius_m=0.02, axis=(0, 0.3, 1)), 0.018)
     return build_body(grid, region_of=lambda x: (x[:, 0] > 0).astype(int))
 
 
@@ -56,7 +56,7 @@ def make_model(body: Body, scheme: str, support: str, contact: str) -> Model:
         "lagged": theta_scheme(0.01, 0.6, lagged=True),
         "hht": hht_scheme(0.01, -0.1),
     }[scheme]
-    law = {"implicit": ContactLaw(2e6, 500.0), "extrapolated": ContactLaw(2e5, 500.0, implicit=False), "none": None}
+    law = {"implicit": ContactLaw(2e6, 500.0), "extrapolated": ContactLaw(2e5, 200.0, implicit=False), "none": None}
     return build_model(
         body,
         integrator,
@@ -102,10 +102,10 @@ def test_every_derivative(body: Body, scheme: str, support: str, contact: str, s
 def test_every_derivative_of_a_nearly_incompressible_body(body: Body, poissons_ratio: float, support: str) -> None:
     """λ/μ = 2ν/(1-2ν) is 9, 49 and 499 here, ∂λ/∂ν = E (1 + 2ν²)/((1+ν)(1-2ν))² up to 1.7e5 E: the same tolerances.
 
-    Three steps: after two, ν and damping have moved a held body by too little for differences to judge.
+    Three steps and much damping: after two, ν and damping have moved a held body too little for differences to judge.
     """
     model = make_model(body, "theta", support, "implicit")
-    parameters = replace(PARAMETERS, poissons_ratio=poissons_ratio)
+    parameters = replace(PARAMETERS, poissons_ratio=poissons_ratio, stiffness_damping_s=0.02)
     judge = ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_offset_m", "rotation_rad")
     check_simulation(lambda p: Simulation(model, p), parameters, 3, judge=judge)
 

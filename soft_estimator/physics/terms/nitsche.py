@@ -15,7 +15,7 @@ from soft_estimator.backends.interface import Array
 from soft_estimator.geometry.rigid import RigidPath
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.dirichlet import moved
-from soft_estimator.physics.nitsche_cells import NitscheCells
+from soft_estimator.physics.nitsche_cells import Held, NitscheCells
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.damping import matrix_scale, pulled_by, pulled_by_pull, pulled_by_push
@@ -48,14 +48,15 @@ class Nitsche(Term[np.ndarray]):
         super().__init__(device, values, start)
         self.law, self.cells, self.material = law, law.cells, LinearMaterial(device, values)
         self._young = device.host(self.material.young)
+        self._held = law.cells.held(self.material.lam, self.material.mu)
 
     def target(self, time_s: float) -> np.ndarray:
         """Prescribed displacements of the corners, (S, 8, 3) [m]."""
         nodes = self.cells.nodes
         return moved(self.law.path, time_s, self.device.body.node_position_m[nodes], self.start[nodes])
 
-    def _material(self, rotations: Array) -> tuple[np.ndarray, np.ndarray, float, float]:
-        return self.device.host(rotations), self._young, self.material.lam, self.material.mu
+    def _material(self, rotations: Array) -> tuple[np.ndarray, np.ndarray, Held]:
+        return self.device.host(rotations), self._young, self._held
 
     def prepare(self, stage: Stage) -> np.ndarray:
         return self.target(stage.balance_time_s)
@@ -83,20 +84,19 @@ class Nitsche(Term[np.ndarray]):
         u, z = host(stage.state.u), host(pulled_by(stage, self.values, increment))
         all_moved = pulled_by_push(stage, self.values, increment, changes, directions)
         at_change = changes.u + stage.scheme.predictor * changes.guess
-        region = d.body.cell_region[cells.cell]
-        dlam, dmu = (x[region] for x in self.material.push(directions))
-        zero, still = np.zeros_like(u), np.zeros_like(at)
+        region, count = d.body.cell_region[cells.cell], len(directions.list)
+        d_lam, d_mu = (x[region][:, :count] for x in self.material.push(directions))
         turned = self.law.path.at(stage.balance_time_s)[0]
+        d_target = np.stack([start[cells.nodes] @ turned.T for start in directions.start_m], axis=3)
         few = (d.backend.to_device(host(stage.rotations)[cells.cell], d.dtype), d.backend.to_device(cells.nodes))
-        dr = d.xp.empty((len(cells.cell), 9))
-        rest = cells.forces(zero, zero, still, *material)
-        for j in range(len(directions.list)):
+        one, dr = d.xp.empty((len(cells.cell), 9)), np.empty((len(cells.cell), 9, count))
+        for j in range(count):
             column = d.xp.ascontiguousarray(at_change[:, :, j])
-            d.backend.rotations_tangent(stage.turned_at, column, *few, d.spacing_m, dr)
-            target = directions.start_m[j][cells.nodes] @ turned.T
-            change = cells.forces(host(all_moved[:, :, j]), zero, target, *material) - rest
-            change += cells.forces_tangent(host(dr), u, z, at, *material, dlam[:, j], dmu[:, j])
-            out[:, :, j] -= d.scattered(cells.nodes, change)
+            d.backend.rotations_tangent(stage.turned_at, column, *few, d.spacing_m, one)
+            dr[:, :, j] = host(one)
+        moved_by = host(all_moved[:, :, :count])
+        change = cells.forces_tangent(moved_by, d_target, dr, (d_lam, d_mu), u, z, at, *material)
+        out[:, :, :count] -= d.scattered(cells.nodes, change)
 
     def pull(self, stage: Stage, at: np.ndarray, increment: Array, lmbda: Array, out: Pulled) -> None:
         d, cells, host = self.device, self.cells, self.device.host
