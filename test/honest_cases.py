@@ -30,13 +30,14 @@ from soft_estimator.studies.estimate_setup import observe_truth
 TRUTH_PA = 30e3
 # What the grid does to an answer has tests of its own.
 QUICK: dict[str, Any] = {"max_iterations": 6, "grid_error_nodes": 0}
+BODY: dict[str, Any] = {**ball()["body"], "spacing_m": "17 mm"}
 OBSERVE: dict[str, Any] = {**ball()["observe"], "noise": {}, "points_per_frame": 400}
 
 
 def true_scene(seed: int = 0, **changes: Any) -> Scene:
-    """What happens: cells of 11 mm instead of 14, steps of 2.5 ms instead of 5."""
+    """What happens: cells of 13 mm instead of 17, steps of 2.5 ms instead of 5."""
     data = ball(
-        body={"shape": {"sphere": {"radius_m": 0.05, "center_m": [0, 0.075, 0]}}, "spacing_m": "11 mm"},
+        body={"shape": {"sphere": {"radius_m": 0.05, "center_m": [0, 0.075, 0]}}, "spacing_m": "13 mm"},
         time={"step_s": "2.5 ms", "duration_s": 0.12},
         observe={**OBSERVE, "every_steps": 6, "seed": seed},
     )
@@ -47,7 +48,7 @@ def assumed(**changes: Any) -> Scene:
     """What the estimate takes for granted."""
     estimate = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "33 kPa"}, **QUICK}
     return build_scene(
-        load(SceneConfig, ball(**{"observe": OBSERVE, "estimate": estimate, **changes}), "scene"), Path()
+        load(SceneConfig, ball(**{"body": BODY, "observe": OBSERVE, "estimate": estimate, **changes}), "scene"), Path()
     )
 
 
@@ -57,9 +58,9 @@ def seen(seed: int = 0, change: str = "") -> FrameSet:
     others: dict[str, dict[str, Any]] = {
         "": {},
         "box": {
-            "body": {"shape": {"box": {"size_m": [0.09, 0.09, 0.09], "center_m": [0, 0.075, 0]}}, "spacing_m": "12 mm"}
+            "body": {"shape": {"box": {"size_m": [0.09, 0.09, 0.09], "center_m": [0, 0.075, 0]}}, "spacing_m": "15 mm"}
         },
-        "larger": {"body": {"shape": {"sphere": {"radius_m": 0.06, "center_m": [0, 0.075, 0]}}, "spacing_m": "13 mm"}},
+        "larger": {"body": {"shape": {"sphere": {"radius_m": 0.06, "center_m": [0, 0.075, 0]}}, "spacing_m": "16 mm"}},
     }
     scene = true_scene(seed, **others[change])
     return observe_truth(scene, carry_field(scene.body), choose_backend("cpu"))
