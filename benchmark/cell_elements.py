@@ -167,8 +167,17 @@ def factorise(k: sp.csc_matrix) -> Callable[[np.ndarray], np.ndarray]:
     return solve
 
 
-def modes(k: sp.csc_matrix, m: sp.csc_matrix, count: int, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest natural frequencies [Hz], (count,), and shapes, (n, count); a free body needs a `shift` [1/s²] < 0."""
-    inverse = LinearOperator(k.shape, factorise(k - shift * m), dtype=np.float64)
+def modes(
+    k: sp.csc_matrix,
+    m: sp.csc_matrix,
+    count: int,
+    shift: float = 0.0,
+    solve: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest natural frequencies [Hz], (count,), and shapes, (n, count); a free body needs a `shift` [1/s²] < 0.
+
+    solve: with K - shift M, where that is factorised already.
+    """
+    inverse = LinearOperator(k.shape, solve or factorise(k - shift * m), dtype=np.float64)
     values, shapes = eigsh(k, count, m, sigma=shift, which="LM", OPinv=inverse, v0=np.ones(k.shape[0]))
     return np.sqrt(np.maximum(values, 0.0)) / (2 * np.pi), shapes

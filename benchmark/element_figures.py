@@ -102,10 +102,11 @@ def beam(cells: int, settings: Settings, poissons_ratio: float, turned: bool) ->
     if not turned:
         free = np.repeat(body.node_position_m[:, 0] > -LENGTH / 2 + 1e-9, 3)
         k, m, load = k[free][:, free].tocsc(), m[free][:, free].tocsc(), load[free]
-    error = 100 * (load @ factorise(k)(load) / LOAD / reference_tip_m(poissons_ratio) - 1)
+    solve = factorise(k)
+    error = 100 * (load @ solve(load) / LOAD / reference_tip_m(poissons_ratio) - 1)
     if poissons_ratio not in BEAM_HZ:
         return error, np.zeros(0)
-    return error, 100 * (modes(k, m, 4)[0] / np.array(BEAM_HZ[poissons_ratio]) - 1)
+    return error, 100 * (modes(k, m, 4, solve=solve)[0] / np.array(BEAM_HZ[poissons_ratio]) - 1)
 
 
 def sphere(

@@ -40,8 +40,8 @@ def _tetrahedron_rule() -> tuple[np.ndarray, np.ndarray]:
     return np.array(points), np.array(weights)
 
 
-def _triangle_rule(points_a_side: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Collapsed Gauss rule, exact to degree 2n-2 = 6: enough for products of two trilinear functions on a plane."""
+def _triangle_rule(points_a_side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Collapsed Gauss rule, exact to degree 2n-2: two trilinear functions on a plane need 6, one needs 3."""
     at, share = np.polynomial.legendre.leggauss(points_a_side)
     x, w = 0.5 * (at + 1.0), 0.5 * share
     s, t = np.meshgrid(x, x, indexing="ij")
@@ -51,7 +51,8 @@ def _triangle_rule(points_a_side: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 
 _TET_POINTS, _TET_WEIGHTS = _tetrahedron_rule()
-_TRI_POINTS, _TRI_WEIGHTS = _triangle_rule()
+_TRI_POINTS, _TRI_WEIGHTS = _triangle_rule(4)
+_FEW_POINTS, _FEW_WEIGHTS = _triangle_rule(3)
 
 # The four corners around each of the six faces of a cell, in order.
 _FACE_CORNERS = np.array(
@@ -82,7 +83,9 @@ def _mixed(share: np.ndarray, p0: Point, p1: Point, p2: Point) -> Point:
 
 @njit(cache=True)
 def _add_volume(p0: Point, p1: Point, p2: Point, p3: Point, sign: float, moments: np.ndarray) -> None:
-    """Add sign · ∫ xᵃ yᵇ zᶜ over one tetrahedron, exponents 0-2, to moments[9a + 3b + c]."""
+    """Add sign · ∫ xᵃ yᵇ zᶜ over one tetrahedron, exponents 0-2, to moments[9a + 3b + c], where there are any."""
+    if moments.size == 0:
+        return
     e1, e2, e3 = _minus(p1, p0), _minus(p2, p0), _minus(p3, p0)
     volume = (
         abs(
@@ -162,7 +165,8 @@ def _add_surface(
     gradient: np.ndarray,
     triangles: np.ndarray,
 ) -> None:
-    """Add one triangle: surface[i] += (∫N_i, ∫N_i n); triangles, where not empty, lists it in its next free row.
+    """Add one triangle: surface[i] += (∫N_i, ∫N_i n), or, where it is not empty, list it in the next free row of
+    triangles.
 
     A row of triangles is p0, p1, p2, normal; triangles[-1, 0] counts the rows in use.
     """
@@ -175,9 +179,10 @@ def _add_surface(
             row[a], row[3 + a], row[6 + a] = p0[a], p1[a], p2[a]
         row[9], row[10], row[11] = nx, ny, nz
         triangles[-1, 0] += 1.0
-    for k in range(_TRI_WEIGHTS.size):
-        q = _mixed(_TRI_POINTS[k], p0, p1, p2)
-        w = area * _TRI_WEIGHTS[k]
+        return
+    for k in range(_FEW_WEIGHTS.size):
+        q = _mixed(_FEW_POINTS[k], p0, p1, p2)
+        w = area * _FEW_WEIGHTS[k]
         _shape_functions(q[0], q[1], q[2], value, gradient)
         for i in range(8):
             wn = w * value[i]
@@ -254,7 +259,7 @@ def _integrate_cell(field: np.ndarray, moments: np.ndarray, surface: np.ndarray,
             at[i, 0], at[i, 1], at[i, 2] = low[0] + step * bx, low[1] + step * by, low[2] + step * bz
             phi[i] = field[x + bx, y + by, z + bz]
             inside += phi[i] < 0.0
-        if inside == 8:  # so are the face centres and the centre: means of corners
+        if inside == 8 and moments.size > 0:  # so are the face centres and the centre: means of corners
             _add_box(low, step, moments)
         if inside in (0, 8):
             continue
@@ -281,7 +286,8 @@ def subdivide(corner_phi: np.ndarray, subdivision: int) -> np.ndarray:
     """The trilinear φ of cells (C, 8) at the corners of their sub-cells, (C, n+1, n+1, n+1) for n = subdivision."""
     t = np.arange(subdivision + 1) / subdivision
     line = np.stack([1.0 - t, t], axis=1)
-    return np.einsum("cijk,xi,yj,zk->cxyz", corner_phi.reshape(-1, 2, 2, 2), line, line, line, optimize=True)
+    field = np.einsum("cijk,xi,yj,zk->cxyz", corner_phi.reshape(-1, 2, 2, 2), line, line, line, optimize=True)
+    return np.ascontiguousarray(field)  # another layout would be compiled anew
 
 
 @njit(parallel=True, cache=True)
@@ -313,7 +319,7 @@ def surface_triangles(field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     found, cell = [], []
     for c in range(field.shape[0]):
         scratch[-1, 0] = 0.0
-        _integrate_cell(field[c], np.zeros(27), np.zeros((8, 4)), scratch)
+        _integrate_cell(field[c], np.zeros(0), np.zeros((0, 4)), scratch)
         for k in range(int(scratch[-1, 0])):
             found.append(scratch[k].copy())
             cell.append(c)
