@@ -18,6 +18,7 @@ from soft_estimator.live.setup import build_window
 from soft_estimator.measuring.measurement import BODY_FILE
 from soft_estimator.measuring.phases import GRAVITY_M_S2, Drop
 from soft_estimator.measuring.refining import GridError
+from soft_estimator.measuring.resting import floats_by_m
 from soft_estimator.measuring.sightings import Progress, Sighting
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.scan import ScannedBody
@@ -29,9 +30,10 @@ from soft_estimator.scene.scene import Scene
 # off by several deviations of a camera's noise from the second bounce on, half as long ones are not.
 LONGEST_STEP_S = 0.002
 _SETTLE_ITERATIONS = 24  # at most, of a whole drop, after its frames were taken in with one each
-# Where the table is touched is known less well than where it is seen: a body at rest floats by the width of the
-# contact's onset, which no scan tells from its height. A brick's was 1.5 mm off.
-_WINDOW = WindowConfig(iterations=1, jacobian_grid="fine", bent_patience_s=0.0, lost_after_s=10.0, plane_std_m=0.0015)
+# The plane: 0.5 mm as ever, and 0.9 for a base that nobody saw: a quarter of its area carries a body 0.9 mm lower.
+_WINDOW = WindowConfig(iterations=1, jacobian_grid="fine", bent_patience_s=0.0, lost_after_s=10.0, plane_std_m=0.001)
+# As stiff as a table may be without steps of microseconds, and felt within a millimetre.
+_CONTACT_PA_PER_M, _SHARPNESS_PER_M = 5e6, 1500.0
 _GUESS_E_PA = 15e3  # between a sponge and soft rubber
 _GUESS_NU = 0.35  # with a deviation of 0.8 in log(ν / (½ - ν)): 0.16 to 0.46 in 95 of 100
 
@@ -81,7 +83,14 @@ def scene_plain(
             "stiffness_damping_s": 0.002,
         },
         "gravity_m_s2": [round(float(g), 6) for g in gravity],
-        "contact": {"normal": [0, 0, 1], "offset_m": 0.0, "stiffness_pa_per_m": 5e6, "sharpness_per_m": 1500.0},
+        "contact": {
+            "normal": [0, 0, 1],
+            "offset_m": round(
+                floats_by_m(body.vertices_m, body.faces, mass_kg * GRAVITY_M_S2, _CONTACT_PA_PER_M, _SHARPNESS_PER_M), 6
+            ),
+            "stiffness_pa_per_m": _CONTACT_PA_PER_M,
+            "sharpness_per_m": _SHARPNESS_PER_M,
+        },
         "time": {"step_s": 1.0 / rate_hz / steps, "duration_s": 1.0},
         "picture": {"up": [0, 0, 1]},
         "observe": {
@@ -151,7 +160,9 @@ def fit_drops(
     longest = max(drop.last - drop.first + 1 for drop in drops)
     config = replace(_WINDOW, grow_to_frames=max(longest, _WINDOW.frames))
     window = build_window(scene, config, backend=backend, sensor_m=in_scene(sightings[drops[0].first], body)[1])
-    window.know_plane(np.array([0.0, 0.0, 1.0]), 0.0, config.plane_std_rad, config.plane_std_m)
+    window.know_plane(
+        np.array([0.0, 0.0, 1.0]), scene.parameters.plane_offset_m, config.plane_std_rad, config.plane_std_m
+    )
     grid = GridError(scene, backend)
     estimates: list[LiveEstimate] = []
     after_drops: list[tuple[Drop, LiveEstimate]] = []
