@@ -29,6 +29,8 @@ from soft_estimator.scene.scene import Scene
 # A bounce of a hand-sized object lasts 10 to 60 ms, and it falls by 4 to 5 mm within 4 ms: steps as long as that are
 # off by several deviations of a camera's noise from the second bounce on, half as long ones are not.
 LONGEST_STEP_S = 0.002
+# Of the scene for `replay` and `run live`, which cannot wait: a window takes off what its steps do to first order.
+LONGEST_LIVE_STEP_S = 0.004
 _SETTLE_ITERATIONS = 24  # at most, of a whole drop, after its frames were taken in with one each
 # The plane: 0.5 mm as ever, and 0.9 for a base that nobody saw: a quarter of its area carries a body 0.9 mm lower.
 _WINDOW = WindowConfig(iterations=1, jacobian_grid="fine", bent_patience_s=0.0, lost_after_s=10.0, plane_std_m=0.001)
@@ -71,7 +73,6 @@ def scene_plain(
             vector; the table's normal if left out.
     """
     gravity = -GRAVITY_M_S2 * (np.array([0.0, 0.0, 1.0]) if up is None else up @ body.rotation)
-    steps = ceil(1.0 / rate_hz / LONGEST_STEP_S - 1e-9)
     return {
         "name": name,
         "description": f"An object of {mass_kg:g} kg as it was measured: z is up from the table it lay on.",
@@ -91,7 +92,7 @@ def scene_plain(
             "stiffness_pa_per_m": _CONTACT_PA_PER_M,
             "sharpness_per_m": _SHARPNESS_PER_M,
         },
-        "time": {"step_s": 1.0 / rate_hz / steps, "duration_s": 1.0},
+        "time": {"step_s": step_s(rate_hz, LONGEST_STEP_S), "duration_s": 1.0},
         "picture": {"up": [0, 0, 1]},
         "observe": {
             "cameras": [camera_plain(cloud, body)],
@@ -105,6 +106,11 @@ def scene_plain(
             "known_to": _known_to(body),
         },
     }
+
+
+def step_s(rate_hz: float, longest_s: float) -> float:
+    """The longest step that frames of this rate are a whole number of."""
+    return 1.0 / rate_hz / ceil(1.0 / rate_hz / longest_s - 1e-9)
 
 
 def _known_to(body: ScannedBody) -> dict[str, float]:
