@@ -36,7 +36,7 @@ _SETTLE_ITERATIONS = 24  # at most, of a whole drop, after its frames were taken
 _WINDOW = WindowConfig(iterations=1, jacobian_grid="fine", bent_patience_s=0.0, lost_after_s=10.0, plane_std_m=0.001)
 # As stiff as a table may be without steps of microseconds, and felt within a millimetre.
 _CONTACT_PA_PER_M, _SHARPNESS_PER_M = 5e6, 1500.0
-_GUESS_E_PA = 15e3  # between a sponge and soft rubber
+_GUESS_SPEED_M_S = 7.0  # √(E/ρ), what a bounce shows: 4 m/s of a gel, 7 of a foam of 15 kPa, 15 of soft rubber
 _GUESS_NU = 0.35  # with a deviation of 0.8 in log(ν / (½ - ν)): 0.16 to 0.46 in 95 of 100
 
 _log = logging.getLogger(__name__)
@@ -49,12 +49,14 @@ class Fit:
     Attributes:
         estimates: every estimate, in order of time. after_drops: the last of each drop that gave one, and of which.
         used: frames used. refusals: frames of drops that were not, and why.
+        notes: drops that were left out, and why.
     """
 
     estimates: list[LiveEstimate]
     after_drops: list[tuple[Drop, LiveEstimate]]
     used: int
     refusals: Refusals
+    notes: list[str]
 
 
 def scene_plain(
@@ -73,14 +75,16 @@ def scene_plain(
             vector; the table's normal if left out.
     """
     gravity = -GRAVITY_M_S2 * (np.array([0.0, 0.0, 1.0]) if up is None else up @ body.rotation)
+    density = float(mass_kg / _grid_volume_m3(body))
+    guess_pa = density * _GUESS_SPEED_M_S**2
     return {
         "name": name,
         "description": f"An object of {mass_kg:g} kg as it was measured: z is up from the table it lay on.",
         "body": {"shape": {"scan": {"file": BODY_FILE}}, "skin": "detail"},
         "material": {
-            "youngs_modulus_pa": _GUESS_E_PA,
+            "youngs_modulus_pa": guess_pa,
             "poissons_ratio": _GUESS_NU,
-            "density_kg_m3": float(mass_kg / _grid_volume_m3(body)),
+            "density_kg_m3": density,
             "stiffness_damping_s": 0.002,
         },
         "gravity_m_s2": [round(float(g), 6) for g in gravity],
@@ -101,7 +105,7 @@ def scene_plain(
         },
         "estimate": {
             "parameters": ["youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_offset_m"],
-            "guess": {"youngs_modulus_pa": _GUESS_E_PA, "poissons_ratio": _GUESS_NU, "stiffness_damping_s": 0.002},
+            "guess": {"youngs_modulus_pa": guess_pa, "poissons_ratio": _GUESS_NU, "stiffness_damping_s": 0.002},
             "prior_std": {"youngs_modulus_pa": 1.5, "poissons_ratio": 0.8, "stiffness_damping_s": 1.5},
             "known_to": _known_to(body),
         },
@@ -162,7 +166,11 @@ def fit_drops(
     backend: Backend,
     progress: Progress | None = None,
 ) -> Fit:
-    """A window over each drop, one after the other; what is known of the material goes from drop to drop."""
+    """A window over each drop, one after the other; what is known of the material goes from drop to drop.
+
+    A drop that the model does not fit is left out and noted: something touched the object, or it landed on a part of it
+    that nobody saw. Where none fits, the last one is all there is.
+    """
     longest = max(drop.last - drop.first + 1 for drop in drops)
     config = replace(_WINDOW, grow_to_frames=max(longest, _WINDOW.frames))
     window = build_window(scene, config, backend=backend, sensor_m=in_scene(sightings[drops[0].first], body)[1])
@@ -171,11 +179,11 @@ def fit_drops(
     )
     grid = GridError(scene, backend)
     estimates: list[LiveEstimate] = []
-    after_drops: list[tuple[Drop, LiveEstimate]] = []
+    fitting: list[tuple[Drop, LiveEstimate]] = []
+    others: list[tuple[Drop, LiveEstimate]] = []
+    notes = []
     total, done = sum(drop.last - drop.first + 1 for drop in drops), 0
     for number, drop in enumerate(drops):
-        if number:
-            window.reset(keep_parameters=True)
         for seen in sightings[drop.first : drop.last + 1]:
             points, _ = in_scene(seen, body)
             estimate = window.add_frame(seen.time_s, points, seen.std_m)
@@ -185,11 +193,20 @@ def fit_drops(
             if progress is not None:
                 progress("estimating", done, total)
         settled = window.settle(_SETTLE_ITERATIONS, grid.look)
-        if settled is not None:
-            estimates.append(settled)
-            _log.info("after drop %d: %s", number + 1, _in_words(settled))
-            after_drops.append((drop, settled))
-    return Fit(estimates, after_drops, window.counters.frames_used, window.refusals)
+        if settled is None:
+            window.reset(keep_parameters=True)
+            continue
+        _log.info("after drop %d: %s", number + 1, _in_words(settled))
+        estimates.append(settled)
+        (fitting if settled.verdict.fits else others).append((drop, settled))
+        if settled.verdict.fits:
+            window.reset(keep_parameters=True)
+        else:
+            notes.append(f"drop {number + 1} of {len(drops)} is left out: {settled.verdict.reason}")
+            window.abandon()
+            grid.abandon_drop()
+    after = (fitting, notes) if fitting else (others[-1:], [])
+    return Fit(estimates, after[0], window.counters.frames_used, window.refusals, after[1])
 
 
 def _in_words(estimate: LiveEstimate) -> str:

@@ -225,5 +225,5 @@ def _measurement(
     return Measurement(
         path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
         fit.estimates, [e for _, e in fit.after_drops], seen.survey.frames, fit.used, refusals,
-        [*seen.notes, *(note for note in last.notes)], seen.pokes,
+        [*seen.notes, *fit.notes, *last.notes], seen.pokes,
     )  # fmt: skip

@@ -40,14 +40,19 @@ class GridError:
     def __init__(self, scene: Scene, backend: Backend) -> None:
         self.backend = backend
         self.move: np.ndarray | None = None
+        self._before: np.ndarray | None = None
         self._finer: tuple[Model, Kinds] | None = None
         if 8 * scene.body.node_count <= MOST_NODES:
             finer = on_finer_grid(scene)
             self._finer = finer.model, kinds_of(finer.body, carry_field(finer.body), backend, ())
 
+    def abandon_drop(self) -> None:
+        """The drop that was looked at last is forgotten."""
+        self.move = self._before
+
     def look(self, fit: WindowFit, lasting: Lasting) -> Refined:
         """What is to be taken off the lasting variables after a drop, (P,), and what is left as a deviation."""
-        count = len(lasting.variables)
+        count, self._before = len(lasting.variables), self.move
         if self._finer is None:
             return Refined(np.zeros(count))
         model, kinds = self._finer

@@ -104,3 +104,22 @@ def test_a_misfit_that_finer_steps_or_cells_do_not_show_is_none_of_the_body() ->
         return made.verdict.fits
 
     assert not fits() and not fits(little) and fits(change) and fits(little, rest)
+
+
+def test_an_episode_that_is_abandoned_has_never_been() -> None:
+    """A drop, then one that nothing fits, then the first again: the same bits as without the one in between."""
+    seen, spoilt = frames()[:6], [replace(f, points_m=1.1 * f.points_m) for f in frames()[:5]]
+    with_it, without = window(known=KNOWN), window(known=KNOWN)
+    for target in (with_it, without):
+        said(target, seen)
+        target.reset(keep_parameters=True)
+    for frame in spoilt:
+        with_it.add_frame(200.0 + frame.time_s, frame.points_m, frame.std_m)
+    with_it.settle(5)
+    with_it.abandon()
+    for target in (with_it, without):
+        for frame in seen:
+            target.add_frame(300.0 + frame.time_s, frame.points_m, frame.std_m)
+    one, other = (target.settle(5) for target in (with_it, without))
+    assert one is not None and other is not None
+    assert [(p.value, p.std) for p in one.parameters] == [(p.value, p.std) for p in other.parameters]

@@ -128,14 +128,19 @@ class StepError:
 
     def end_episode(self) -> None:
         """What comes next starts from what is known."""
-        self._before, self._frames, self._std, self._late = self._move, 0, np.full(0, np.inf), False
+        self._first = self._before = self._move
+        self._frames, self._std, self._late = 0, np.full(0, np.inf), False
+
+    def abandon_episode(self) -> None:
+        """Frames that were looked at since the last start are forgotten."""
+        self._move = self._first
 
     def new_plane(self, lasting: Lasting) -> None:
         """A plane was seen: knowledge of it is the camera's, not that of any step."""
         if self._move is not None:
             names = [v.name for v in lasting.variables.variables]
             self._move = np.where([*(name in PLANE for name in names), False], 0.0, self._move)
-            self._before = self._move
+            self._first = self._before = self._move
 
     def left_window(self) -> None:
         """Frames were marginalised: the knowledge before the window is theirs, too."""

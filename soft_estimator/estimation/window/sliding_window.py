@@ -160,6 +160,12 @@ class SlidingWindow:
         self._end_episode()
         self.counters.resets += 1
 
+    def abandon(self) -> None:
+        """Start anew with the next frame, as if the episode at hand had never been."""
+        self._step_error.abandon_episode()
+        self._end_episode()
+        self.counters.resets += 1
+
     @property
     def begun(self) -> bool:
         """Whether there is an episode that the next frame goes on with."""
