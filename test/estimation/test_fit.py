@@ -65,26 +65,27 @@ def test_a_window_that_led_astray_is_left_for_the_guess(torus: Experiment) -> No
 
 @pytest.mark.slow
 def test_random_starts_reach_one_minimum(torus: Experiment) -> None:
-    """Ten starts within a factor of ten in E all end at the same E, to 0.1 %."""
+    """Four starts within a factor of ten in E all end at the same E, to 0.1 %."""
     early = replace(torus, steps=10)
     problem = problem_of(early, ["youngs_modulus_pa"], early.frames(2e-4, count=80))
-    best, fits = fit_from_several_starts(problem, random_starts(problem, 10, seed=1))
+    best, fits = fit_from_several_starts(problem, random_starts(problem, 4, seed=1))
     assert max(abs(f.theta[0] - best.theta[0]) for f in fits) < 1e-3
 
 
 @pytest.mark.slow
 def test_noisy_points_stay_within_their_interval(torus: Experiment) -> None:
-    """Noise of 0.1 voxel: E within 1 %, and the 95 % interval holds the truth in at least 6 of 8 trials.
+    """Noise of 0.1 voxel: E within 1 %, and the 95 % interval holds the truth in at least 4 of 5 trials.
 
-    A calibrated interval fails this with a probability of 0.6 % (binomial), one ten times too small almost surely.
+    A calibrated interval fails this with a probability of 2.3 % (binomial), one ten times too small (it holds 16 %)
+    passes with one of 0.3 %.
     """
     held = 0
-    for seed in range(8):
+    for seed in range(5):
         problem = problem_of(torus, ["youngs_modulus_pa"], torus.frames(1.2e-3, seed=seed))
         estimate = posterior(problem, fit(problem, problem.variables.start(), windows=[8]).evaluation).estimates[0]
         assert estimate.value == pytest.approx(2000.0, rel=0.01)
         held += estimate.low <= 2000.0 <= estimate.high
-    assert held >= 6
+    assert held >= 4
 
 
 def test_frames_before_the_touch_are_passed_over(ball: Experiment) -> None:

@@ -177,24 +177,25 @@ def test_the_three_gradients_agree_for_every_parameter() -> None:
     assert sum(abs(row.tangent) > 1 for row in rows) >= 15
 
 
-@pytest.fixture(scope="module")
-def coarse_ball() -> Scene:
-    """The built-in bouncing ball on cells of 20 mm instead of 6."""
+def coarse_ball(height_m: float = 0.15) -> Scene:
+    """The built-in bouncing ball on cells of 20 mm instead of 6, its centre so high."""
     data = yaml.safe_load(builtin_scene_path("bouncing_ball").read_text(encoding="utf-8"))
     data["body"]["spacing_m"] = "20 mm"
+    data["body"]["shape"]["sphere"]["center_m"][1] = height_m
     return build_scene(exact_config(load(SceneConfig, data, "scene")), Path())
 
 
-def test_the_bouncing_ball_is_watched_past_its_first_touch(coarse_ball: Scene) -> None:
+def test_the_bouncing_ball_is_watched_past_its_first_touch() -> None:
     """It falls 10 cm, √(2·0.1/9.81) = 143 ms or 72 steps, a step more where no vertex lies at the pole; two frames of 8
     steps follow."""
-    assert 72 + 16 <= steps_that_show(coarse_ball, choose_backend("cpu")) <= 73 + 16
+    assert 72 + 16 <= steps_that_show(coarse_ball(), choose_backend("cpu")) <= 73 + 16
 
 
 @pytest.mark.slow
-def test_the_bouncing_ball_shows_all_it_estimates(coarse_ball: Scene) -> None:
-    """Seen past the touch: none of its parameters is compared with nothing, and all agree (1e-9 to 4e-9 were seen)."""
-    rows = check_gradient(coarse_ball, choose_backend("cpu"))
+def test_the_bouncing_ball_shows_all_it_estimates() -> None:
+    """Seen past the touch: none of its parameters is compared with nothing, and all agree (1e-9 to 4e-9 were seen).
+    Let go 2 cm above the ground it touches in a third of the steps."""
+    rows = check_gradient(coarse_ball(0.07), choose_backend("cpu"), points=100)
     assert all(row.shown and row.error < 1e-6 for row in rows), rows
 
 
