@@ -86,8 +86,8 @@ def test_an_unevenly_seen_sphere_is_found_where_it_is() -> None:
     dx = np.stack([np.tile([0.0, 0.0, 1.0], (400, 1)), samples], axis=2)
     z, naive = [], []
     for seed in range(40):
-        points = upper_cloud(np.random.default_rng(seed), 800, 0.5)
-        move, stated = fitted_sphere(Cloud(points, np.full(800, 0.5), bumps), samples, dx)
+        points = upper_cloud(np.random.default_rng(seed), 400, 0.5)
+        move, stated = fitted_sphere(Cloud(points, np.full(400, 0.5), bumps), samples, dx)
         z.append(move / stated)
         naive.append(np.mean(np.linalg.norm(points, axis=1) - 1))
     assert (np.abs(np.mean(z, axis=0)) < 3.5 / np.sqrt(40)).all(), np.mean(z, axis=0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,14 @@ from soft_estimator.perception.rest_shape import count_active_cells
 from soft_estimator.perception.scan import fuse_scan
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
 
+
+@cache
+def seen(name: str, *how: float) -> tuple[Any, list[Any]]:
+    """A body and the views of it, made once: drawing them takes longer than most of what is tested on them."""
+    body = make_body(name)
+    return body, scan_views(body, *how)
+
+
 NEEDS_BUNNY = pytest.mark.skipif(not has_bunny(), reason="needs the data folder")
 
 
@@ -26,8 +36,7 @@ def test_eight_noisy_views_give_the_shape(name: str) -> None:
     # required: volume within 3 %, surface within one voxel. All of the surface that was seen is, be it the scan or the
     # truth that tells what was seen. Under the body, where no camera sees, space up to the first ray that does is body:
     # two voxels at most here.
-    body = make_body(name)
-    views = scan_views(body, 8)
+    body, views = seen(name, 8)
     scan = fuse_scan([view.cloud for view in views], ScanSettings(prior="none"))
     judged = judge_scan(body, scan, views)
     assert abs(judged["volume"]) < 0.03
@@ -46,8 +55,7 @@ def test_eight_noisy_views_give_the_shape(name: str) -> None:
 )
 def test_one_view_and_a_prior_give_the_volume(name: str, prior: str) -> None:
     # required: stated coverage, volume within 15 %
-    body = make_body(name)
-    views = scan_views(body, 1, 5, 0.4)
+    body, views = seen(name, 1, 5, 0.4)
     settings = ScanSettings(prior=prior) if prior == "extrusion" else ScanSettings(prior="symmetry", symmetry=prior)
     judged = judge_scan(body, fuse_scan([views[0].cloud], settings), views)
     assert abs(judged["volume"]) < 0.15
@@ -57,8 +65,7 @@ def test_one_view_and_a_prior_give_the_volume(name: str, prior: str) -> None:
 
 def test_poisson_closes_the_back() -> None:
     pytest.importorskip("open3d", exc_type=ImportError)
-    body = make_body("ball")
-    views = scan_views(body, 1, 5, 0.4)
+    body, views = seen("ball", 1, 5, 0.4)
     judged = judge_scan(body, fuse_scan([views[0].cloud], ScanSettings(prior="poisson")), views)
     assert abs(judged["volume"]) < 0.15
 
@@ -74,8 +81,7 @@ def test_a_mirror_finds_its_plane() -> None:
 
 def test_bare_points_fuse_like_the_depth_image_they_came_from() -> None:
     # organised points without intrinsics: the pinhole is fitted to them, so the result is the same up to rounding
-    body = make_body("ball")
-    shot = scan_views(body, 1, 5, 0.4)[0]
+    body, (shot,) = seen("ball", 1, 5, 0.4)
     local = (shot.cloud.points_m - shot.camera.position_m) @ shot.camera.rotation
     settings = ScanSettings(prior="symmetry", symmetry="revolution", target_cells=1000)
     a = fuse_scan([shot.cloud], settings)
@@ -89,8 +95,7 @@ def test_bare_points_fuse_like_the_depth_image_they_came_from() -> None:
 @pytest.mark.slow
 def test_eight_views_in_no_order_give_the_shape() -> None:
     # the same is required of them as of images: volume within 3 %, the seen surface within one voxel
-    body = make_body("torus")
-    views, clouds = scan_views(body, 8), []
+    (body, views), clouds = seen("torus", 8), []
     for i, shot in enumerate(views):
         local = (shot.cloud.flat_m - shot.camera.position_m) @ shot.camera.rotation
         clouds.append(cloud_from_points(np.random.default_rng(i).permutation(local), pose_of(shot.camera)))
@@ -119,7 +124,7 @@ def test_points_in_no_order_are_drawn_on_their_surface_not_before_it() -> None:
 
 
 def test_two_scans_agree_to_the_bit() -> None:
-    shot = scan_views(make_body("box"), 1, 5, 0.4)[0]
+    _, (shot,) = seen("box", 1, 5, 0.4)
     a, b = (fuse_scan([shot.cloud], ScanSettings(prior="extrusion", target_cells=500)) for _ in range(2))
     assert np.array_equal(a.grid.phi_m, b.grid.phi_m) and a.coverage == b.coverage
 
@@ -144,7 +149,7 @@ def test_what_cannot_be_fused_is_named() -> None:
 
 def test_without_open3d_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "open3d", None)  # importing it now fails, as where it is not installed
-    shot = scan_views(make_body("ball"), 1, 5, 0.4)[0]
+    _, (shot,) = seen("ball", 1, 5, 0.4)
     with pytest.raises(ValueError, match=r"pip install 'soft_estimator\[perception\]'"):
         fuse_scan([shot.cloud], ScanSettings(prior="poisson"))
 
