@@ -2,7 +2,8 @@
 
 Points scattered about a bent, strained or thin body pull on the fit with more than their mean: E[J r] is not zero at
 the truth, and no formula of the rest shape's curvature says how much it is. Points put back onto the fitted surface and
-scattered again show it, whatever its cause (the parametric bootstrap).
+scattered again show it, whatever its cause (the parametric bootstrap). Every noise is drawn with its opposite: what
+moves an estimate to first order, far more than the shift that is looked for, cancels in each pair.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Resampling:
 
     Attributes:
         shift: mean move of θ, (P,). covariance: of that mean and of what may be left of the shift, (P, P).
-        replicates: how often the noise was drawn.
+        pairs: how often a noise and its opposite were drawn.
     """
 
     shift: np.ndarray
     covariance: np.ndarray
-    replicates: int
+    pairs: int
 
 
-def refine(problem: Problem, found: Fit, *, replicates: int = 6, seed: int = 0) -> tuple[Problem, Fit, Resampling]:
+def refine(problem: Problem, found: Fit, *, pairs: int = 3, seed: int = 0) -> tuple[Problem, Fit, Resampling]:
     """Fit once more along fixed lines, and find out what the noise does to that fit.
 
     Frames with isotropic noise get the surface's normals at the first fit as lines to measure along: a distance along a
@@ -49,32 +50,34 @@ def refine(problem: Problem, found: Fit, *, replicates: int = 6, seed: int = 0) 
         lines = _along_normals(problem, found.theta)
         settings = LeastSquaresSettings(max_iterations=8)
         found = fit(lines, found.theta, windows=[len(lines.frames)], settings=settings)
-    return lines, found, resample(lines, found.theta, replicates=replicates, seed=seed)
+    return lines, found, resample(lines, found.theta, pairs=pairs, seed=seed)
 
 
-def resample(problem: Problem, theta: np.ndarray, *, replicates: int = 6, seed: int = 0) -> Resampling:
-    """Gauss-Newton steps from θ on the fitted surface's own points with noise drawn anew.
+def resample(problem: Problem, theta: np.ndarray, *, pairs: int = 3, seed: int = 0) -> Resampling:
+    """Gauss-Newton steps from θ on the fitted surface's own points with noise drawn anew, and with its opposite.
 
     Frames whose noise has no known direction take part with their points as they are.
     """
     rng = np.random.default_rng(seed)
     prior = np.diag(1.0 / problem.variables.prior_std**2)
-    hessian = np.stack([prior] * replicates)
-    gradient = np.zeros((replicates, len(theta)))
+    hessian = np.tile(prior, (pairs, 2, 1, 1))
+    gradient = np.zeros((pairs, 2, len(theta)))
     for frame, u, changes in motion(problem, theta):
         bare = _put_back(problem, frame, u)
-        for k in range(replicates):
-            seen = frame if bare is None else _scattered(problem, bare, u, rng)
-            residual = point_residuals(problem.model.body, problem.field, seen, u)
-            rows = residual.changes(changes) / seen.std_m[:, None]
-            value = residual.value_m / seen.std_m
-            weighted = rows * problem.loss.weight(value)[:, None]
-            hessian[k] += rows.T @ weighted
-            gradient[k] += weighted.T @ value if bare is not None else 0.0
-    moves = -np.linalg.solve(hessian, gradient[..., None])[..., 0]
+        for k in range(pairs):
+            noise = None if bare is None else rng.normal(size=bare.points_m.shape)
+            for side, sign in enumerate((1.0, -1.0)):
+                seen = frame if bare is None or noise is None else _scattered(problem, bare, u, sign * noise)
+                residual = point_residuals(problem.model.body, problem.field, seen, u)
+                rows = residual.changes(changes) / seen.std_m[:, None]
+                value = residual.value_m / seen.std_m
+                weighted = rows * problem.loss.weight(value)[:, None]
+                hessian[k, side] += rows.T @ weighted
+                gradient[k, side] += weighted.T @ value if bare is not None else 0.0
+    moves = -np.linalg.solve(hessian, gradient[..., None])[..., 0].mean(axis=1)
     shift = moves.mean(axis=0)
-    spread = np.atleast_2d(np.cov(moves.T)) / replicates if replicates > 1 else np.zeros((len(theta), len(theta)))
-    return Resampling(shift, spread + np.diag((LEFT_OVER * shift) ** 2), replicates)
+    spread = np.atleast_2d(np.cov(moves.T)) / pairs if pairs > 1 else np.zeros((len(theta), len(theta)))
+    return Resampling(shift, spread + np.diag((LEFT_OVER * shift) ** 2), pairs)
 
 
 def _along_normals(problem: Problem, theta: np.ndarray) -> Problem:
@@ -106,10 +109,10 @@ def _put_back(problem: Problem, frame: ObservedFrame, u: np.ndarray) -> Observed
     return ObservedFrame(frame.time_s, points[on], frame.std_m[on], frame.curvature_share[on], along)
 
 
-def _scattered(problem: Problem, bare: ObservedFrame, u: np.ndarray, rng: np.random.Generator) -> ObservedFrame:
-    """Points with noise drawn anew: in all directions where they see curvature whole, else along their lines."""
-    n = len(bare.points_m)
+def _scattered(problem: Problem, bare: ObservedFrame, u: np.ndarray, noise: np.ndarray) -> ObservedFrame:
+    """Points with a noise (n, 3) in their deviations: in all directions where they see curvature whole, else its first
+    component along their lines."""
     if bare.along is not None and not (np.abs(bare.curvature_share - 1) < 1e-3).all():
-        return replace(bare, points_m=bare.points_m + (bare.std_m * rng.normal(size=n))[:, None] * bare.along)
-    points = bare.points_m + bare.std_m[:, None] * rng.normal(size=(n, 3))
+        return replace(bare, points_m=bare.points_m + (bare.std_m * noise[:, 0])[:, None] * bare.along)
+    points = bare.points_m + bare.std_m[:, None] * noise
     return replace(bare, points_m=points, along=None if bare.along is None else _normals(problem, points, u))
