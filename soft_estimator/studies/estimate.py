@@ -22,6 +22,7 @@ from soft_estimator.estimation.fitting.discretisation import (
 )
 from soft_estimator.estimation.fitting.horizon import horizon_s
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
+from soft_estimator.estimation.fitting.rivals import Rival, rivals_of, with_rivals
 from soft_estimator.estimation.fitting.uncertainty import Estimate, Posterior
 from soft_estimator.estimation.held_pose import with_wider_pose
 from soft_estimator.estimation.long_work import CTRL_C, TimeUp
@@ -171,11 +172,14 @@ def estimate_scene(
     if around is not None:
         around = completed(problem, best.evaluation, around)
     else:
+        rivals: tuple[Rival, ...] = ()
         if not stopped:
             for _ in range(MOST_CUTS):  # a better fit may not be foretold as far
                 problem, best, frames = _within_the_horizon(problem, best, config, frames)
             problem, best = _with_pose(problem, best, config)
+            best, rivals = rivals_of(problem, best, LeastSquaresSettings(max_iterations=config.max_iterations))
         problem, best, around = answer_of(problem, best)
+        around = with_rivals(problem, around, rivals)
     if not simulated and not stopped:
         around = _without_discretisation_error(scene, problem, best, around, progress)
     last_u, last_residual = _last_frame(problem, field, backend, around.theta)

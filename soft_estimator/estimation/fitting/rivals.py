@@ -1,0 +1,151 @@
+"""Other stiffnesses that explain the frames about as well: a body that swings more than once between two frames looks
+alike at several of them, and where the model is a little wrong, the least cost need not be that of the right one.
+
+Clean data need no second look: what they leave is noise, in which neighbours on the surface differ as much as points
+far apart. Where residuals are off together, the search begins again at three times and at a third of the stiffness.
+Minima are then compared by what is left of their cost when everything that is held fixed may be as wrong as it is known
+to (METHOD §15), in units of the noise in which neighbours differ. Points of a patch that are off together are not as
+many witnesses: differences count by Kish's design effect less, 1 + (m - 1) ρ for m points of a patch whose residuals
+are correlated by ρ. As likely as other minima are, so much of the way to them is in the deviation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from soft_estimator.estimation.fitting.consider import Effect
+from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
+from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
+from soft_estimator.estimation.fixed_numbers import sources_of
+from soft_estimator.estimation.inspection import Inspection, inspect_fit
+from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.estimation.residuals.local_noise import (
+    LEAST_POINTS,
+    neighbours_of,
+    neighbours_variance,
+    without_outliers,
+)
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.physics.solver import SolverError
+
+STIFFNESS = "youngs_modulus_pa"
+RIVAL = ("rival", "another stiffness that fits about as well", "take more frames a second")
+_FACTORS = (1.0 / 3.0, 3.0)  # half a swing more or less between frames that are a swing or two apart
+_SHARED = 0.2  # part of the residuals' variance that neighbours share; of clean frames of 300 points below 0.1
+_SAME = 0.1  # of log E: nearer ones are one minimum
+_LEAST_WEIGHT = 0.01
+_SETTINGS = LeastSquaresSettings(max_iterations=6, cost_tolerance=1e-3)
+
+
+@dataclass(frozen=True, eq=False)
+class Rival:
+    """Another minimum, θ (P,), and the weight it has beside the one that is taken, 0-1."""
+
+    theta: np.ndarray
+    weight: float
+
+
+def rivals_of(problem: Problem, best: Fit, settings: LeastSquaresSettings) -> tuple[Fit, tuple[Rival, ...]]:
+    """The likelier of the minima that are found beside a fit, and the others.
+
+    settings: for the search, where it goes on at another minimum.
+    """
+    stiffness = [j for j, v in enumerate(problem.variables.variables) if v.name == STIFFNESS]
+    shared, local = shared_variance(problem, best.evaluation)
+    if not stiffness or best.evaluation.jacobian is None or shared <= _SHARED:
+        return best, ()
+    found = [best, *_other_minima(problem, best, stiffness)]
+    if len(found) == 1:
+        return best, ()
+    looks = [_look(problem, one.theta) for one in found]
+    left = np.array([explained_cost(problem, one.evaluation, look, local) for one, look in zip(found, looks)])
+    weight = np.exp(-(left - left.min()) / design_effect(looks[0], best.evaluation.frame, shared))
+    weight /= weight.sum()
+    chosen = int(np.argmax(weight))
+    rivals = tuple(
+        Rival(one.theta, float(w)) for k, (one, w) in enumerate(zip(found, weight)) if k != chosen and w > _LEAST_WEIGHT
+    )
+    if chosen == 0:
+        return best, rivals
+    again = fit(problem, found[chosen].theta, windows=[len(problem.frames)], settings=settings)
+    return replace(again, history=[*best.history, *again.history]), rivals
+
+
+def with_rivals(problem: Problem, found: Posterior, rivals: Sequence[Rival]) -> Posterior:
+    """The posterior of one minimum with what others add to its variances: Σ w (θ' - θ)(θ' - θ)ᵀ."""
+    if not rivals:
+        return found
+    moves = np.stack([np.sqrt(rival.weight) * (rival.theta - found.theta) for rival in rivals], axis=1)
+    effects = (*found.effects, Effect(*RIVAL, moves))
+    estimates = describe(
+        problem.variables, found.theta, found.information, found.statistical, found.touched, effects, found.verdict
+    )
+    covariance = found.covariance + effects[-1].covariance
+    return replace(found, covariance=covariance, effects=effects, estimates=estimates)
+
+
+def shared_variance(problem: Problem, at: Evaluation) -> tuple[float, float]:
+    """The part of the clouds' residual variance that neighbours share, and the variance in which they differ; of no
+    clouds 0 and 1."""
+    whole, local, count = 0.0, 0.0, 0
+    for k, frame in enumerate(problem.frames):
+        residual = at.residual[at.frame == k]
+        if not isinstance(frame, ObservedFrame) or len(residual) != len(frame.points_m) or len(residual) < LEAST_POINTS:
+            continue
+        cut = without_outliers(residual)
+        whole += float(cut @ cut)
+        local += len(cut) * neighbours_variance(cut, neighbours_of(frame.points_m))
+        count += len(cut)
+    if count == 0 or whole == 0:
+        return 0.0, 1.0
+    return max(0.0, 1.0 - local / whole), local / count
+
+
+def design_effect(look: Inspection, frame: np.ndarray, shared: float) -> float:
+    """How many points count as one: 1 + (m - 1) ρ for m points of a patch in a frame, correlated by ρ."""
+    clouds = look.patch >= 0
+    cells = np.unique(np.stack([frame[clouds], look.patch[clouds]]), axis=1).shape[1]
+    points = float(clouds.sum()) / max(cells, 1)
+    return 1.0 + max(points - 1.0, 0.0) * shared
+
+
+def explained_cost(problem: Problem, at: Evaluation, look: Inspection, noise: float) -> float:
+    """What is left of the cost at the best of the variables and of everything held fixed, to first order:
+    L - ½ gᵀ H⁻¹ g, fixed numbers in their deviations; noise: variance over the stated one."""
+    v, jacobian = problem.variables, at.known_jacobian
+    columns = [c for source, c in zip(look.sources, look.columns) if not source.each_frame]
+    rows = np.concatenate([jacobian, *columns], axis=1)
+    fixed = rows.shape[1] - len(v)
+    unit = np.where(at.whitened, noise, 1.0)
+    prior = np.concatenate([v.prior_std**-2.0, np.ones(fixed)])
+    off = np.concatenate([at.theta - v.prior_mean, np.zeros(fixed)])
+    hessian = rows.T @ (rows * (at.weight / unit)[:, None]) + np.diag(prior)
+    slope = rows.T @ (at.slope / unit) + prior * off
+    cost = at.misfit / noise + 0.5 * float(off @ (prior * off))
+    return cost - 0.5 * float(slope @ np.linalg.solve(hessian, slope))
+
+
+def _other_minima(problem: Problem, best: Fit, stiffness: list[int]) -> list[Fit]:
+    """Where searches end that begin at other stiffnesses and the guess of everything else."""
+    out: list[Fit] = []
+    for factor in _FACTORS:
+        theta = problem.variables.start()
+        theta[stiffness] = best.theta[stiffness] + np.log(factor)
+        try:
+            found = fit(problem, theta, windows=[len(problem.frames)], settings=_SETTINGS)
+        except SolverError:  # a body that soft or stiff cannot be simulated
+            continue
+        apart = [np.abs(found.theta[stiffness] - other.theta[stiffness]).max() for other in (best, *out)]
+        if min(apart) > _SAME:
+            out.append(found)
+    return out
+
+
+def _look(problem: Problem, theta: np.ndarray) -> Inspection:
+    known: Any = problem.known
+    sources = sources_of(problem.model, problem.variables, problem.variables.parameters(theta), known) if known else []
+    return inspect_fit(problem, theta, sources)
