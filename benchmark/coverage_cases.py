@@ -1,7 +1,7 @@
 """Scenes drawn at random for the coverage benchmark: what is true, and what an estimate is told.
 
 Every draw follows from its seed: material, shape, camera, noise and start; and, for the second table, what is wrong in
-the scene: density, plane, Poisson's ratio, size, grid, steps, missing frames.
+the scene: density, plane, Poisson's ratio, size, grid, steps, missing frames. Clamps are told as they are.
 """
 
 from __future__ import annotations
@@ -119,7 +119,15 @@ def draw(seed: int, wrong: bool) -> Drawn:
         "body": {"shape": shape_of(kind, size), "spacing_m": 0.8 * SPACING_M},
         "time": {**common["time"], "step_s": 0.5 * STEP_S},
     }
+    if not falls:
+        told["fixed"] = [{**common["fixed"][0], "low_m": [-0.1, clamp_end_m(truth), -0.1]}]
     return Drawn(truth, told, float(rng.uniform(0, 0.4)), words)
+
+
+def clamp_end_m(truth: dict[str, Any]) -> float:
+    """Height of the lowest nodes that the truth holds on its own grid: there its clamp really ends."""
+    scene = scene_of(truth)
+    return min(float(scene.body.node_position_m[nodes, 1].min()) for nodes, _ in scene.model.dirichlet.held)
 
 
 def scene_of(data: dict[str, Any]) -> Scene:

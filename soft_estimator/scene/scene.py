@@ -69,7 +69,7 @@ class Scene:
         points = self.body.surface_positions_m()
         held = np.zeros(len(points), dtype=bool)
         for fixed in self.config.fixed:
-            held |= _box(fixed.low_m, fixed.high_m).distance_m(points) <= 1e-9
+            held |= box_of(fixed.low_m, fixed.high_m).distance_m(points) <= 1e-9
         return held
 
 
@@ -110,7 +110,7 @@ def assemble_scene(config: SceneConfig, body: Body, obstacles: tuple[SceneObstac
         body,
         build_integrator(config.time),
         fixed=[_fixed_region(fixed, body, parameters) for fixed in config.fixed],
-        loads=[(_box(load.low_m, load.high_m), np.array(load.force_n)) for load in config.loads],
+        loads=[(box_of(load.low_m, load.high_m), np.array(load.force_n)) for load in config.loads],
         contact=_contact_law(config),
         solver=SolverSettings(config.solver.relative_tolerance, config.solver.max_iterations),
         dtype=np.dtype(config.solver.precision).type,
@@ -269,7 +269,7 @@ def _region_of(config: SceneConfig) -> Callable[[np.ndarray], np.ndarray] | None
     def region_of(centres_m: np.ndarray) -> np.ndarray:
         number = np.zeros(len(centres_m), dtype=np.int32)
         for k, region in enumerate(config.material.regions, start=1):
-            number[_box(region.low_m, region.high_m).distance_m(centres_m) <= 0] = k
+            number[box_of(region.low_m, region.high_m).distance_m(centres_m) <= 0] = k
         return number
 
     return region_of
@@ -287,7 +287,7 @@ def _check_regions(config: SceneConfig, body: Body) -> None:
 
 
 def _fixed_region(fixed: FixedBoxConfig, body: Body, parameters: Parameters) -> FixedRegion:
-    region = _box(fixed.low_m, fixed.high_m)
+    region = box_of(fixed.low_m, fixed.high_m)
     if not fixed.path:
         return FixedRegion(region, fixed.method)
     # The box is given at rest, but turns about where the initial pose puts its centre.
@@ -321,7 +321,7 @@ def _more_laws(config: SceneConfig, body: Body) -> list[Law]:
     weights_kg = np.zeros(body.node_count)
     for k, load in enumerate(config.loads):
         if load.mass_kg > 0:
-            weights_kg += load.mass_kg * surface_shares(body, _box(load.low_m, load.high_m), f"loads[{k}]")
+            weights_kg += load.mass_kg * surface_shares(body, box_of(load.low_m, load.high_m), f"loads[{k}]")
     if weights_kg.any():
         out.append(WeightsLaw(weights_kg))
     if support is not None:
@@ -329,6 +329,6 @@ def _more_laws(config: SceneConfig, body: Body) -> list[Law]:
     return out
 
 
-def _box(low_m: Vector, high_m: Vector) -> Box:
+def box_of(low_m: Vector, high_m: Vector) -> Box:
     low, high = np.array(low_m), np.array(high_m)
     return Box(tuple(high - low), tuple(0.5 * (low + high)))

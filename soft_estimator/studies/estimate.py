@@ -18,6 +18,7 @@ from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.discretisation import (
     on_half_the_spacing,
     with_half_the_step,
+    with_longer_clamps,
     without_discretisation_error,
 )
 from soft_estimator.estimation.fitting.horizon import horizon_s
@@ -44,6 +45,7 @@ from soft_estimator.recordings.observed_frames import (
     without_copies,
     without_strays,
 )
+from soft_estimator.scene.clamps import clamp_share, with_next_nodes_held
 from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
@@ -59,6 +61,7 @@ __all__ = ["WHOLE_CLOUDS", "EstimateResult", "estimate_scene"]
 # A recorded point farther than this many body sizes from where the guess puts the body is not of the body.
 STRAY_SIZES = 2.0
 MOST_CUTS = 3
+LEAST_SHARE = 0.02  # of a cell: clamps that end so near to their nodes end there
 BEYOND = "beyond what can be foretold of so soft a body's motion"
 
 
@@ -266,22 +269,29 @@ def _without_discretisation_error(
     if progress is not None:
         progress("refining", 0, parts, "what the step does to the answer")
     refinements = [with_half_the_step(problem, best.evaluation)]
+    share = clamp_share(scene)
+    if share > LEAST_SHARE:
+        longer = _on(with_next_nodes_held(scene), problem)
+        refinements.append(with_longer_clamps(longer, best.evaluation, share))
     if parts == 2:
         if progress is not None:
             progress("refining", 1, parts, "what the grid does to the answer")
-        fine = on_finer_grid(scene)
-        finer = Problem(
-            fine.model,
-            problem.variables,
-            problem.frames,
-            loss=problem.loss,
-            backend=problem.backend,
-            residual=kinds_of_scene(fine),
-            known=problem.known,
-            jacobian_tolerance=problem.jacobian_tolerance,
-        )
-        refinements.append(on_half_the_spacing(finer, best.evaluation))
+        refinements.append(on_half_the_spacing(_on(on_finer_grid(scene), problem), best.evaluation))
     return without_discretisation_error(problem, best.evaluation, around, refinements)
+
+
+def _on(scene: Scene, problem: Problem) -> Problem:
+    """A problem's frames and variables with the model of another scene."""
+    return Problem(
+        scene.model,
+        problem.variables,
+        problem.frames,
+        loss=problem.loss,
+        backend=problem.backend,
+        residual=kinds_of_scene(scene),
+        known=problem.known,
+        jacobian_tolerance=problem.jacobian_tolerance,
+    )
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:

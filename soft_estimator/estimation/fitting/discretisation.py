@@ -18,6 +18,9 @@ grid is too coarse for any of that: nothing is taken off, and all of it is in th
 a known law, tan(ωΔt/2) for ωΔt/2: up to a quarter its two terms are enough. Nothing is taken off, either, where the
 second Gauss-Newton step is more than half as long as the first.
 
+A clamp on the grid ends with its last node, up to a cell before its box does: a fit with the next nodes held, too,
+shows by how much of that way the answer is off.
+
 A misfit that the refined residuals do not show is the grid's or the step's, too: edges of a box are rounded off by a
 part of a cell.
 """
@@ -31,6 +34,7 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.consider import Effect
+from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import FitVerdict, judge
 from soft_estimator.estimation.inspection import inspect_fit
@@ -42,7 +46,9 @@ _FARTHEST_CHECKED = 0.2  # of such a range, where the residuals are taken again 
 _LONGEST_SECOND = 0.5  # of a first step: then the problem is not as linear as that
 GRID = ("grid", "the grid's own error", "use smaller cells")
 STEP = ("step", "the time step's own error", "use a shorter step_s")
-_FARTHEST = {GRID: 0.1, STEP: 0.25}  # of a value that is positive, of the range of one that is bounded
+CLAMP = ("clamp", "where the clamp ends on the grid", "let it end on a plane of the grid's nodes")
+_CLAMP_SEARCH = LeastSquaresSettings(max_iterations=6, cost_tolerance=1e-3)  # a tenth of the way is near enough
+_FARTHEST = {GRID: 0.1, STEP: 0.25, CLAMP: 0.1}  # of a value that is positive, of the range of one that is bounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,24 +56,37 @@ class Refinement:
     """The same frames explained with half the spacing or half the step.
 
     Attributes:
-        source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2. residual: at the minimum's θ,
+        source: what was halved, GRID or STEP, or what was moved by a cell, CLAMP. whole: how often what that moves the
+            answer by makes up the whole error. left: how often it is left as a deviation. residual: at the minimum's θ,
             (n,).
     """
 
     source: tuple[str, str, str]
-    order: int
+    whole: float
+    left: float
     residual: np.ndarray
 
 
 def on_half_the_spacing(finer: Problem, at: Evaluation) -> Refinement:
     """finer: the same frames, variables and steps on the grid refined once."""
-    return Refinement(GRID, 2, finer.evaluate(at.theta).residual)
+    return Refinement(GRID, whole_of(2), _REST, finer.evaluate(at.theta).residual)
 
 
 def with_half_the_step(problem: Problem, at: Evaluation) -> Refinement:
     """The problem itself with twice as many steps."""
     shorter = problem.with_model(problem.model.in_parts(2))
-    return Refinement(STEP, problem.model.integrator.order, shorter.evaluate(at.theta).residual)
+    return Refinement(STEP, whole_of(problem.model.integrator.order), _REST, shorter.evaluate(at.theta).residual)
+
+
+def with_longer_clamps(longer: Problem, at: Evaluation, share: float) -> Refinement:
+    """longer: the same frames and variables where the nodes next to the held ones are held, too; share: the part of
+    that way that clamps really go on. A third of it stays as a deviation: the answer is not linear in it.
+
+    A shorter body swings so much faster that no small step of its stiffness looks alike: it is fitted anew, and the
+    residuals are those that would move the answer as far.
+    """
+    moved = fit(longer, at.theta, windows=[len(longer.frames)], settings=_CLAMP_SEARCH).theta - at.theta
+    return Refinement(CLAMP, share, _REST * share, at.residual - at.known_jacobian @ moved)
 
 
 def without_discretisation_error(
@@ -81,12 +100,12 @@ def without_discretisation_error(
     first = _Linear.of(problem, at, found)
     moves = [first.move(refined.residual - at.residual) for refined in refinements]
     shares = [
-        taken_and_left(problem.variables, at.theta, move, refined.source, refined.order, checked=True)
+        _taken_and_left(problem.variables, at.theta, move, refined, checked=True)
         for move, refined in zip(moves, refinements)
     ]
     second, step = _second(problem, at, found, refinements, first, [taken for taken, _ in shares])
     if second is None:
-        shares = [(np.zeros_like(move), _whole(move, r.order)) for move, r in zip(moves, refinements)]
+        shares = [(np.zeros_like(move), r.whole * move) for move, r in zip(moves, refinements)]
         statistical, information = found.statistical, found.information
     else:
         statistical, information = second.carried(first, found.statistical), second.information
@@ -96,7 +115,7 @@ def without_discretisation_error(
         change = refined.residual - at.residual
         residual = residual + change + at.known_jacobian @ move
         if second is not None and taken.any():
-            left = _REST * second.move(change)
+            left = refined.left * second.move(change)
         effects = (*effects, Effect(*refined.source, np.diag(np.abs(left))))
     verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual)
     estimates = describe(problem.variables, theta, information, statistical, found.touched, effects, verdict)
@@ -114,28 +133,28 @@ def without_discretisation_error(
 
 
 def taken_and_left(
-    variables: Variables,
-    theta: np.ndarray,
-    move: np.ndarray,
-    source: tuple[str, str, str],
-    order: int,
-    *,
-    checked: bool = False,
+    variables: Variables, theta: np.ndarray, move: np.ndarray, source: tuple[str, str, str], order: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """What to take off θ (P,) where half of something moves it by `move` (P,), and what is left as a deviation, (P,).
 
-    source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2. checked: whether the residuals are
-    taken again at the end of the move.
+    source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2.
     """
-    whole, farthest = _whole(move, order), _FARTHEST[source]
+    return _taken_and_left(variables, theta, move, Refinement(source, whole_of(order), _REST, np.zeros(0)))
+
+
+def _taken_and_left(
+    variables: Variables, theta: np.ndarray, move: np.ndarray, refined: Refinement, *, checked: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """checked: whether the residuals are taken again at the end of the move."""
+    whole, farthest = refined.whole * move, _FARTHEST[refined.source]
     of_range = max(farthest, _FARTHEST_CHECKED) if checked else farthest
     small = _is_small(variables, theta, whole, farthest, of_range)
-    return (whole, _REST * move) if small else (np.zeros_like(move), whole)
+    return (whole, refined.left * move) if small else (np.zeros_like(move), whole)
 
 
-def _whole(move: np.ndarray, order: int) -> np.ndarray:
-    """The whole error, by what halving takes off."""
-    return (4.0 / 3.0 if order == 2 else 5.0 / 3.0) * move
+def whole_of(order: int) -> float:
+    """The whole error over what halving takes off; order: its lowest one, 1 or 2."""
+    return 4.0 / 3.0 if order == 2 else 5.0 / 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +202,7 @@ def _second(
     if not whole.any():
         return first, whole
     there = problem.evaluate(at.theta + whole, jacobian=True)
-    changes = [_whole(r.residual - at.residual, r.order) for r, t in zip(refinements, taken) if t.any()]
+    changes = [r.whole * (r.residual - at.residual) for r, t in zip(refinements, taken) if t.any()]
     second = _Linear.of(problem, replace(there, residual=sum(changes, there.residual)), found, at.weight)
     step = -second.inverse @ (second.score - first.score)
     before, after = (np.linalg.norm(x / problem.variables.prior_std) for x in (whole, step))
