@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from estimation_experiments import Experiment
 
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.estimation.fitting.completing import completed
@@ -16,6 +17,7 @@ from soft_estimator.estimation.fitting.discretisation import (
     Refinement,
     on_half_the_spacing,
     with_half_the_step,
+    with_longer_clamps,
     without_discretisation_error,
 )
 from soft_estimator.estimation.fitting.least_squares import fit
@@ -91,7 +93,7 @@ def test_the_error_of_the_step_is_taken_off(scheme: Integrator) -> None:
     refined = with_half_the_step(problem, found.evaluation)
     answer = without_discretisation_error(problem, found.evaluation, around, [refined])
     before, after = (p.estimates[0].value / 80000.0 - 1 for p in (around, answer))
-    assert refined.order == scheme.order
+    assert refined.whole == (4 / 3 if scheme.order == 2 else 5 / 3)
     assert before > 0.004
     assert abs(after) < before / 4
     assert answer.effects[-1].name == STEP[0]
@@ -130,7 +132,7 @@ def test_a_move_by_over_a_tenth_is_not_trusted(size: float, taken: bool) -> None
     problem = Problem(beam(2), make_variables(TRUTH, ["youngs_modulus_pa"]), clouds(beam(2), TRUTH))
     at = problem.evaluate(problem.variables.start(), jacobian=True)
     goal, around = problem.evaluate(at.theta + 4 / 3 * size), posterior(problem, at)
-    off = Refinement(GRID, 2, at.residual - 0.75 * (goal.residual - at.residual))
+    off = Refinement(GRID, 4 / 3, 1 / 3, at.residual - 0.75 * (goal.residual - at.residual))
     answer = without_discretisation_error(problem, at, around, [off])
     assert answer.theta[0] - around.theta[0] == pytest.approx(4 / 3 * size if taken else 0.0, rel=0.02)
     if taken:
@@ -149,7 +151,7 @@ def test_what_is_hardly_seen_is_taken_off_where_it_leads() -> None:
     goal = problem.evaluate(problem.variables.start(), jacobian=True)
     at = problem.evaluate(make_variables(TRUTH, names).start(), jacobian=True)
     change, around = -0.75 * (goal.residual - at.residual), posterior(problem, at)
-    answer = without_discretisation_error(problem, at, around, [Refinement(GRID, 2, at.residual + change)])
+    answer = without_discretisation_error(problem, at, around, [Refinement(GRID, 4 / 3, 1 / 3, at.residual + change)])
     way = (goal.theta - at.theta)[1]
     linear = -4 / 3 * np.linalg.lstsq(at.known_jacobian, change)[0][1]
     assert abs(linear - way) > 0.1 * way
@@ -191,3 +193,18 @@ def test_a_scene_on_half_its_spacing(tmp_path: Path, detail: int) -> None:
     assert fine.body.grid.spacing_m == pytest.approx(0.5 * scene.body.grid.spacing_m)
     assert fine.body.volume_m3 == pytest.approx(scene.body.volume_m3, rel=0.01)
     assert [type(law) for law in fine.model.laws] == [type(law) for law in scene.model.laws]
+
+
+def test_a_longer_clamp_moves_the_answer_by_its_share(torus: Experiment) -> None:
+    """With the next nodes held, too, a fit would end at θ + m: share times m is taken off, a third of that is left. The
+    longer clamp is stood in for by frames of another stiffness, whose fit is known: m = log(E'/E), to the noise."""
+    problem = Problem(torus.model, make_variables(torus.truth, ["youngs_modulus_pa"]), torus.frames(1e-5))
+    stiffer = replace(torus, truth=torus.truth.replace(youngs_modulus_pa=1.05 * torus.truth.youngs_modulus_pa))
+    longer = problem.with_frames(stiffer.frames(1e-5))
+    at = problem.evaluate(problem.variables.start(), jacobian=True)
+    around = posterior(problem, at)
+    answer = without_discretisation_error(problem, at, around, [with_longer_clamps(longer, at, 0.6)])
+    moved = float(answer.theta[0] - around.theta[0])
+    assert moved == pytest.approx(0.6 * np.log(1.05), rel=0.1)  # made linear again where it leads
+    effect = answer.effects[-1]
+    assert effect.name == "clamp" and float(effect.std[0]) == pytest.approx(moved / 3, rel=0.1)
