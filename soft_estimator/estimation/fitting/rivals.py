@@ -2,11 +2,12 @@
 alike at several of them, and where the model is a little wrong, the least cost need not be that of the right one.
 
 Clean data need no second look: what they leave is noise, in which neighbours on the surface differ as much as points
-far apart. Where residuals are off together, the search begins again at three times and at a third of the stiffness.
-Minima are then compared by what is left of their cost when everything that is held fixed may be as wrong as it is known
-to (METHOD §15), in units of the noise in which neighbours differ. Points of a patch that are off together are not as
-many witnesses: differences count by Kish's design effect less, 1 + (m - 1) ρ for m points of a patch whose residuals
-are correlated by ρ. As likely as other minima are, so much of the way to them is in the deviation.
+far apart. Where residuals are off together, the search begins again at two or three times, and at a half or a third of
+the stiffness, where the motion is not hopelessly off there. Minima are then compared by what is left of their cost when
+everything that is held fixed may be as wrong as it is known to (METHOD §15), in units of the noise in which neighbours
+differ. Points of a patch that are off together are not as many witnesses: differences count by Kish's design effect
+less, 1 + (m - 1) ρ for m points of a patch whose residuals are correlated by ρ. As likely as other minima are, so much
+of the way to them is in the deviation.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ from soft_estimator.physics.solver import SolverError
 
 STIFFNESS = "youngs_modulus_pa"
 RIVAL = ("rival", "another stiffness that fits about as well", "take more frames a second")
-_FACTORS = (1.0 / 3.0, 3.0)  # half a swing more or less between frames that are a swing or two apart
+# Half a swing more or less between frames that are a swing or two apart, to either side.
+_FACTORS = ((1.0 / 3.0, 0.5), (2.0, 3.0))
+# Times the least cost, both beyond that of the noise: a start this far off leads nowhere that is as good. Those of two
+# recordings whose right minimum was found so cost 1.4 and 2.0 times as much.
+_HOPELESS = 3.0
 _SHARED = 0.2  # part of the residuals' variance that neighbours share; of clean frames of 300 points below 0.1
 _SAME = 0.1  # of log E: nearer ones are one minimum
 _LEAST_WEIGHT = 0.01
@@ -58,7 +63,7 @@ def rivals_of(problem: Problem, best: Fit, settings: LeastSquaresSettings) -> tu
     shared, local = shared_variance(problem, best.evaluation)
     if not stiffness or best.evaluation.jacobian is None or shared <= _SHARED:
         return best, ()
-    found = [best, *_other_minima(problem, best, stiffness)]
+    found = [best, *_other_minima(problem, best, stiffness, 0.5 * local * len(best.evaluation.residual))]
     if len(found) == 1:
         return best, ()
     looks = [_look(problem, one.theta) for one in found]
@@ -129,20 +134,31 @@ def explained_cost(problem: Problem, at: Evaluation, look: Inspection, noise: fl
     return cost - 0.5 * float(slope @ np.linalg.solve(hessian, slope))
 
 
-def _other_minima(problem: Problem, best: Fit, stiffness: list[int]) -> list[Fit]:
-    """Where searches end that begin at other stiffnesses and the guess of everything else."""
+def _other_minima(problem: Problem, best: Fit, stiffness: list[int], noise: float) -> list[Fit]:
+    """Where searches end that begin at other stiffnesses and the guess of everything else; noise: its cost."""
     out: list[Fit] = []
-    for factor in _FACTORS:
-        theta = problem.variables.start()
-        theta[stiffness] = best.theta[stiffness] + np.log(factor)
+    for factors in _FACTORS:
+        start = min((_start(problem, best, stiffness, factor) for factor in factors), key=lambda one: one[0])
+        if start[0] - noise > _HOPELESS * (best.evaluation.cost - noise):
+            continue
         try:
-            found = fit(problem, theta, windows=[len(problem.frames)], settings=_SETTINGS)
-        except SolverError:  # a body that soft or stiff cannot be simulated
+            found = fit(problem, start[1], windows=[len(problem.frames)], settings=_SETTINGS)
+        except SolverError:  # a step to a body that soft or stiff cannot be simulated
             continue
         apart = [np.abs(found.theta[stiffness] - other.theta[stiffness]).max() for other in (best, *out)]
         if min(apart) > _SAME:
             out.append(found)
     return out
+
+
+def _start(problem: Problem, best: Fit, stiffness: list[int], factor: float) -> tuple[float, np.ndarray]:
+    """The cost at a factor of the stiffness, and θ (P,) there."""
+    theta = problem.variables.start()
+    theta[stiffness] = best.theta[stiffness] + np.log(factor)
+    try:
+        return problem.evaluate(theta).cost, theta
+    except SolverError:
+        return np.inf, theta
 
 
 def _look(problem: Problem, theta: np.ndarray) -> Inspection:
