@@ -87,7 +87,9 @@ def with_longer_clamps(longer: Problem, at: Evaluation, share: float) -> Refinem
     """
     v, moved = longer.variables, np.zeros_like(at.theta)
     asked = [j for j, variable in enumerate(v.variables) if not variable.beside]  # the pose stays: a third of the work
-    fewer = longer.with_variables(Variables(v.parameters(at.theta), [v.variables[j] for j in asked]))
+    found, beside = v.parameters(at.theta), {variable.name for variable in v.variables if variable.beside}
+    reference = v.reference.replace(**{name: getattr(found, name) for name in beside})
+    fewer = longer.with_variables(Variables(reference, [v.variables[j] for j in asked]))
     start = at.theta[asked]
     moved[asked] = fit(fewer, start, windows=[len(longer.frames)], settings=_CLAMP_SEARCH).theta - start
     return Refinement(CLAMP, share, _REST * share, at.residual - at.known_jacobian @ moved)
