@@ -73,7 +73,7 @@ def _still_ones(
 
     Views from other sides see other points: only frames from one pose can be compared.
     """
-    kept, notes = [], []
+    kept, off_mm = [], []
     # Means, not medians: between the legs of a toy there is a gap, and its median jumps by millimetres with the noise.
     middles = np.array([found.points_m.mean(axis=0) for _, found in frames])
     poses = np.array([np.append(cloud.rotation.ravel(), cloud.sensor_m) for cloud, _ in frames])
@@ -84,12 +84,16 @@ def _still_ones(
         friends = (np.linalg.norm(same[:, None] - same[None], axis=2) < limit).sum(axis=1)
         off = float(np.linalg.norm(middles[index] - same[int(np.argmax(friends))]))
         if off > limit:
-            notes.append(f"frame left out: the object lay {1e3 * off:.1f} mm from where most frames have it")
+            off_mm.append(1e3 * off)
         else:
             kept.append((cloud, found))
     if not kept:
         raise ValueError("the object moved in all frames of the scan; record it while it lies still")
-    return kept, notes
+    if not off_mm:
+        return kept, []
+    how_far = f"{min(off_mm):.1f}" if len(off_mm) == 1 else f"{min(off_mm):.1f} to {max(off_mm):.1f}"
+    which = "1 frame" if len(off_mm) == 1 else f"{len(off_mm)} frames"
+    return kept, [f"{which} left out: the object lay {how_far} mm from where most frames have it"]
 
 
 def _find_in_frames(
