@@ -25,7 +25,7 @@ _KNOWN = {
     "numpy.core.numeric": {"_frombuffer"},
     "cupy._core.core": {"array"},
     "soft_estimator.estimation.trajectory": {"trajectory_from"},
-    "soft_estimator.estimation.window.window_fit": {"_always"},
+    "soft_estimator.estimation.window.window_fit": {"always"},
     "soft_estimator.recordings.ground_truth": {"TruthRow"},
 }
 _ROOMS = ("config", "estimation", "geometry", "live", "parameters", "perception", "physics", "report", "schema")
