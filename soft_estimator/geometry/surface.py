@@ -220,8 +220,13 @@ def _fill(loop: list[int]) -> list[tuple[int, int, int]]:
 
 def vertex_areas_m2(positions_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """Area each vertex stands for [m²], a third of its triangles' areas, for positions (nv, 3) [m]; shape (nv,)."""
-    area = 0.5 * np.linalg.norm(_face_cross(positions_m, faces), axis=1)
-    return np.bincount(np.ravel(faces), weights=np.repeat(area / 3, 3), minlength=len(positions_m))
+    third = face_areas_m2(positions_m, faces) / 3
+    return np.bincount(np.ravel(faces), weights=np.repeat(third, 3), minlength=len(positions_m))
+
+
+def face_areas_m2(positions_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """Areas of triangles [m²], for positions (nv, 3) [m]; shape (nf,)."""
+    return 0.5 * np.linalg.norm(_face_cross(positions_m, faces), axis=1)
 
 
 def mesh_volume_m3(positions_m: np.ndarray, faces: np.ndarray) -> float:

@@ -17,8 +17,7 @@ from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.window.lasting import Lasting
-from soft_estimator.estimation.window.own_step import move_with
-from soft_estimator.estimation.window.sliding_window import Refined
+from soft_estimator.estimation.window.own_step import Refined, move_with
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.solver import SolverError

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import brentq
 
+from soft_estimator.geometry.surface import face_areas_m2
+
 _HIGHEST_M = 0.1  # far above any contact's onset
 
 
@@ -16,9 +18,7 @@ def floats_by_m(
     A light body with a wide base is carried before it touches: Σ A k log(1 + exp(-a (z + d)))/a = m g over the
     triangles' areas A and middles z. One that would have to sink in gives way itself, and the plane is the table: 0.
     """
-    corners = vertices_m[faces]
-    area = 0.5 * np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
-    z = corners[:, :, 2].mean(axis=1)
+    area, z = face_areas_m2(vertices_m, faces), vertices_m[faces][:, :, 2].mean(axis=1)
 
     def short_n(d: float) -> float:
         pressed = stiffness_pa_per_m / sharpness_per_m * np.logaddexp(0.0, -sharpness_per_m * (z + d))

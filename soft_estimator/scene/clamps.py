@@ -20,9 +20,8 @@ def clamp_share(scene: Scene) -> float:
     """How far beyond their last held nodes the boxes reach, in cells, 0 to 1: the mean over the grid's edges from held
     nodes to free ones; 0 where nothing is held so."""
     position, spacing_m = scene.body.node_position_m, scene.body.grid.spacing_m
-    shares = [np.zeros(0)]
+    free, shares = np.nonzero(scene.model.dirichlet.free > 0)[0], [np.zeros(0)]
     for fixed, (nodes, _) in zip(_strong(scene.config), scene.model.dirichlet.held):
-        free = np.nonzero(scene.model.dirichlet.free > 0)[0]
         pairs = cKDTree(position[nodes]).query_ball_tree(cKDTree(position[free]), _BESIDE * spacing_m)
         inside = np.repeat(nodes, [len(beside) for beside in pairs])
         outside = free[np.concatenate([np.asarray(beside, dtype=np.int64) for beside in pairs])]

@@ -88,6 +88,20 @@ class Move:
     change: list[np.ndarray]
 
 
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """What a closer look at a window's frames found.
+
+    Attributes:
+        shift: what to add to the lasting variables, (P,). effects: what more there is to their deviations.
+        change: of every frame's residuals, with the variables moved along, [(n,)]; none where nobody looked.
+    """
+
+    shift: np.ndarray
+    effects: Sequence[Effect] = ()
+    change: Sequence[np.ndarray] = ()
+
+
 def move_with(
     model: Model, kinds: Kinds, backend: Backend, fit: WindowFit, lasting: Lasting, before: np.ndarray | None
 ) -> Move:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +13,6 @@ from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fixed_numbers import fixed_directions, window_sources
 from soft_estimator.estimation.held_pose import held_pose
 from soft_estimator.estimation.problem import kinds_of
@@ -30,28 +29,13 @@ from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.misfit import MisfitWatch
 from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
-from soft_estimator.estimation.window.own_step import StepError
+from soft_estimator.estimation.window.own_step import Refined, StepError
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
-
-
-@dataclass(frozen=True, eq=False)
-class Refined:
-    """What a closer look at a window's frames found.
-
-    Attributes:
-        shift: what to add to the lasting variables, (P,). effects: what more there is to their deviations.
-        change: of every frame's residuals, with the variables moved along, [(n,)]; none where nobody looked.
-    """
-
-    shift: np.ndarray
-    effects: Sequence[Effect] = ()
-    change: Sequence[np.ndarray] = ()
-
 
 Refine = Callable[[WindowFit, Lasting], Refined]
 
