@@ -89,7 +89,8 @@ def find_drops(sightings: list[Sighting], rest_low_m: float) -> list[Drop]:
             continue
         last, rests = _end_of(sightings, k, _AFTER_S), _end_of(sightings, k, np.inf)
         if sightings[fall[0]].time_s - until_s > TOGETHER_S:
-            drops.append(Drop(fall[0], k, last, fall[1]))  # else it is the last one's next bounce, bent as it begins
+            first = _first_alone(sightings, fall[0], k)
+            drops.append(Drop(first, k, last, fall[1]))  # else it is the last one's next bounce, bent as it begins
         k = after = rests + 1
         until_s = sightings[rests].time_s
     return drops
@@ -148,6 +149,16 @@ def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int
     to_touch = sightings[touch].time_s - sightings[touch - 1].time_s
     sure = best[1] + GRAVITY_M_S2 * to_touch > _SURE_SPEED_M_S and to_touch < _TWO_FRAMES_S
     return best if sure and not _leaps(sightings, best[0], best[1], after) else None
+
+
+def _first_alone(sightings: list[Sighting], first: int, touch: int) -> int:
+    """The sighting that a drop is looked at from: the first of those that show the object and nothing else, where there
+    are two or more before the touch, from which its pose and speed are found. What is left of a hand that was cut off
+    lies on the object, and pulls both off."""
+    alone = touch
+    while alone > first and not sightings[alone - 1].cut:
+        alone -= 1
+    return alone if touch - alone >= 2 else first
 
 
 def _leaps(sightings: list[Sighting], first: int, speed_m_s: float, after: int) -> bool:

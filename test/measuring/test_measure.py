@@ -54,6 +54,16 @@ def test_the_still_part_and_the_drop_are_found() -> None:
     assert seen[drop.last].time_s - seen[drop.touch].time_s <= 0.31
 
 
+def test_a_drop_begins_with_the_frames_that_show_the_object_alone() -> None:
+    """Of the five frames in the air, a hand was cut off the first three: two are left, enough for a pose and a speed.
+    Where it was cut off the fourth, too, one frame is left, and the fall begins where it begins."""
+    seen = sightings([0.0] * 10 + fall(0.12, 20))
+    for cut, first in ((13, 13), (14, 10)):
+        held = [replace(s, cut=True) if s.index < cut else s for s in seen]
+        (drop,) = find_drops(held, 0.01)
+        assert (drop.first, drop.touch) == (first, 15)
+
+
 def test_what_lies_on_the_table_does_not_fall_however_rarely_it_is_seen() -> None:
     """Two heights fit any parabola: at 7.5 Hz a body at rest could have been thrown up by 2 cm and come back between
     them, at g Δt / 2 = 0.65 m/s. Heights of a body at rest with 0.5 mm of noise hold no drop, at no rate."""
