@@ -20,6 +20,8 @@ _LOST_PX = 1.5  # the rim lies half a pixel outside the last one, and edge remov
 _REACH_PX = 6.0  # so far inside it the law of the root is followed
 _POOL_PX = 2.0  # neighbours along the rim, that are fitted together
 _HELD = 1e3  # how firmly the rim holds P where it is known
+_DEEPEST = 0.8  # times its thickness; the back of a ball is √½ of it from the rim of its front
+_RADII = 12  # of the balls that are tried to find how thick a part is
 _NEIGHBOURS = ((0, 1), (1, 0), (0, -1), (-1, 0))
 
 
@@ -48,6 +50,33 @@ def round_back_m(
         behind[seen] = np.where(body[at], local[seen, 2] - rear[at], limit)
         out = np.maximum(out, behind)
     return np.clip(out, -limit, limit).reshape(shape)
+
+
+def without_tails(phi: np.ndarray, near: np.ndarray, outside_m: float) -> np.ndarray:
+    """φ without parts that reach farther behind what was seen than they are thick.
+
+    The back of a ball or a rod is within its own thickness of its front. Where the rim's depth is wrong, a few rays
+    leave the body far too late, and a thin tail of them points away from the camera.
+
+    Args:
+        phi: of any shape (nx, ny, nz), negative inside. near: nodes that were measured near the surface, the same
+            shape. outside_m: φ of what is cut off.
+    """
+    inside = phi < 0
+    if not near.any():
+        return phi
+    away = ndimage.distance_transform_edt(~near)
+    return np.where(inside & (away > _DEEPEST * _thickness(inside) + 1), outside_m, phi)
+
+
+def _thickness(inside: np.ndarray) -> np.ndarray:
+    """Diameter, in voxels, of the largest ball within a body that a node lies in; 0 outside, the body's shape."""
+    depth = ndimage.distance_transform_edt(inside)
+    radius = depth.copy()
+    for r in np.linspace(1.0, float(depth.max(initial=1.0)), _RADII):
+        covered = inside & (ndimage.distance_transform_edt(depth < r) < r)
+        radius[covered] = np.maximum(radius[covered], r)
+    return 2.0 * radius
 
 
 def rear_depth_m(depth_m: np.ndarray, body: np.ndarray, focal_px: float) -> np.ndarray:

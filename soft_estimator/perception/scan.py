@@ -17,7 +17,7 @@ from soft_estimator.perception.fusion import Field, View, fuse
 from soft_estimator.perception.objects import ObjectPoints, Why
 from soft_estimator.perception.poisson import poisson_distance_m
 from soft_estimator.perception.rest_shape import DETAIL, grid_with_cells
-from soft_estimator.perception.round_back import round_back_m
+from soft_estimator.perception.round_back import round_back_m, without_tails
 from soft_estimator.perception.scan_frames import Frame, ScanData, gather
 from soft_estimator.perception.settings import FinderSettings, ScanSettings
 from soft_estimator.perception.symmetry import find_symmetry
@@ -150,6 +150,8 @@ def _finish(
         phi = np.where(bare, np.maximum(phi, 0.5 * fused.spacing_m), phi)
         phi = np.maximum(phi, -fused.heights_m())
     phi = _without_fins(phi, fused)
+    if settings.prior == "round":
+        phi = without_tails(phi, near_surface(seen_by), 0.25 * fused.truncation_m)
     phi = _one_piece(phi, fused.truncation_m, near_surface(seen_by))
     rough = SignedDistanceGrid(phi, fused.origin_m, fused.spacing_m)
     surface = extract_surface(rough)

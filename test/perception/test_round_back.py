@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from soft_estimator.perception.round_back import rear_depth_m
+from soft_estimator.perception.round_back import rear_depth_m, without_tails
 
 FOCAL_PX, SHAPE = 280.0, (180, 240)
 
@@ -58,3 +58,35 @@ def test_a_part_before_another_has_a_rim_of_its_own() -> None:
     depth = np.where(front, small[0], large[0])
     rear = rear_depth_m(np.where(large[2] | front, depth, 0.0), large[2] | front, FOCAL_PX)
     assert (rear - small[0])[front].max() == pytest.approx(0.04, rel=0.25)
+
+
+def _of_balls(*balls: tuple[tuple[float, float, float], float]) -> np.ndarray:
+    """φ of a union of balls (centre, radius) on 60³ voxels."""
+    x = np.stack(np.mgrid[:60, :60, :60], axis=-1)
+    return np.min([np.linalg.norm(x - np.array(centre), axis=-1) - radius for centre, radius in balls], axis=0)
+
+
+def _front(phi: np.ndarray) -> np.ndarray:
+    """Nodes within a voxel of the surface that nothing hides from a camera far off in -x."""
+    first = (np.cumsum(phi < 0.5, axis=0) <= 2) & (np.abs(phi) <= 1.0)
+    return first & (np.gradient(phi, axis=0) < 0)
+
+
+def test_a_ball_and_a_rod_keep_their_backs() -> None:
+    """The back of a ball is √2 R from the rim of its front, 0.71 of its thickness; so is a rod's across its axis."""
+    ball = _of_balls(((28, 30, 30), 15.0))
+    rod = _of_balls(*(((28, y, 30), 6.0) for y in np.arange(12, 49, 1.0)))
+    for phi in (ball, rod):
+        assert ((without_tails(phi, _front(phi), 1.0) < 0) == (phi < 0)).all()
+
+
+def test_a_tail_that_points_away_is_cut_off() -> None:
+    """A rod of a fifth of the ball's width behind it, where no camera saw it: what lies more than 0.8 of its thickness
+    of 6 voxels, and a voxel, behind the ball's front is gone; the ball, all of which is within reach, stays."""
+    ball = _of_balls(((18, 30, 30), 15.0))
+    tail = _of_balls(*(((x, 30, 30), 3.0) for x in np.arange(34, 56, 1.0)))
+    phi = np.minimum(ball, tail)
+    kept = without_tails(phi, _front(phi), 1.0) < 0
+    assert (kept | ~(ball < 0)).all()
+    assert not kept[38:].any()
+    assert (phi[38:] < 0).sum() > 300
