@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from measuring_film import BALL, write_ball
+from measuring_film import write_ball
 
-import soft_estimator as se
 from soft_estimator.cli import main
-from soft_estimator.export import export
 from soft_estimator.measuring.phases import find_drops, find_pokes, still_part
 from soft_estimator.measuring.sightings import Sighting
 
@@ -137,48 +133,18 @@ def test_an_object_that_moves_has_no_still_part() -> None:
 
 
 @pytest.fixture(scope="module")
-def film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bag = tmp_path_factory.mktemp("film") / "ball"
-    return bag, write_ball(bag)
+    write_ball(bag)
+    return bag
 
 
 @pytest.mark.slow
-def test_a_ball_is_measured_with_one_command(
-    film: tuple[Path, float], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The truth was simulated with other cells and steps. A shape from one side is good to some per cent, and E follows
-    it: within 20 %, and inside its 95 % interval. The scene that is written is read again as it is."""
-    bag, mass = film
-    out = tmp_path / "out"
-    words = ["measure", str(bag), "--mass", f"{1e3 * mass:.1f} g", "--out", str(out), "--cells", "120", "--json"]
-    assert main([*words, "--backend", "cpu"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    stiffness = found["parameters"][0]
-    assert found["shape"]["kind"] == "ball" and found["sentence"].startswith("Young's modulus is ")
-    true_volume = 4 / 3 * np.pi * 0.045**3
-    assert found["shape"]["volume_m3"] == pytest.approx(true_volume, rel=0.1)
-    assert stiffness["value"] == pytest.approx(BALL.youngs_modulus_pa, rel=0.2)
-    assert stiffness["low_95"] < BALL.youngs_modulus_pa < stiffness["high_95"]
-    written = {"scene.yaml", "body.npz", "rest_shape.npz", "measurement.json", "report.html"}
-    assert {file.name for file in out.iterdir()} == written
-    (pose,) = re.findall(r"--sensor-pose '([^']*)'", (out / "scene.yaml").read_text())
-    numbers = np.array([float(word) for word in pose.split()])
-    assert np.linalg.norm(numbers[3:]) == pytest.approx(1.0, abs=1e-4)
-    # The film's camera stands 0.34 m above the table; the fitted plane is good to a millimetre or so.
-    assert numbers[2] == pytest.approx(0.34, abs=0.005)
-    exported = export(out, "json", tmp_path / "bodies", 1)
-    assert exported["mesh"]["mass_kg"] == pytest.approx(mass, rel=0.02)
-    scene = se.read_scene(out / "scene.yaml")
-    assert scene.mass_kg == pytest.approx(mass, rel=0.01)  # it was weighed: whatever the volume, the mass is right
-
-
-@pytest.mark.slow
-def test_what_cannot_be_measured_is_said(film: tuple[Path, float], capsys: pytest.CaptureFixture[str]) -> None:
-    bag, _ = film
-    assert main(["measure", str(bag), "--mass", "190 g", "--frames", "6"]) == 1
+def test_what_cannot_be_measured_is_said(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", str(film), "--mass", "190 g", "--frames", "6"]) == 1
     said = capsys.readouterr().err
     assert "no drop was found" in said and "drop it from 5 to 20 cm" in said and len(said.splitlines()) == 1
-    assert main(["measure", str(bag), "--mass", "190 g", "--frames", "8:"]) == 1
+    assert main(["measure", str(film), "--mass", "190 g", "--frames", "8:"]) == 1
     assert "never lies still" in capsys.readouterr().err
 
 
