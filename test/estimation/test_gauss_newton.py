@@ -62,8 +62,12 @@ class Valley:
 class BrokenValley(Valley):
     """The same where no simulation succeeds."""
 
+    def __init__(self) -> None:
+        self.tried: list[np.ndarray] = []
+
     def moved(self, at: At, step: Step) -> At:
         self.trials += 1
+        self.tried.append(step.by)
         raise SolverError("the motion is too violent for its steps")
 
     def stop_before(self, at: At, step: Step) -> str:
@@ -110,6 +114,18 @@ def test_simulations_that_all_fail_end_the_search() -> None:
     start = valley.at(np.array([-1.2, 1.0]))
     found = minimise(valley, start, Damping())
     assert found.reason == NO_DECREASE and found.at is start and valley.trials in (13, 14)
+
+
+def test_a_step_that_failed_is_not_tried_again_a_little_shorter() -> None:
+    """(H + λ diag H) s = -g: λ from 1e-3 to 1e-2 shortens a step by a hundredth, and one cut to the longest allowed by
+    nothing. Trials that must differ by a tenth in a variable are fewer, and do."""
+    valley, every = BrokenValley(), BrokenValley()
+    start = valley.at(np.array([0.0, 1.0]))
+    assert minimise(valley, start, Damping(shorter=0.1)).reason == NO_DECREASE
+    minimise(every, start, Damping())
+    assert 3 < valley.trials < every.trials
+    for failed, step in zip(valley.tried, valley.tried[1:]):
+        assert (np.abs(step - failed) >= 0.1 * np.abs(failed)).any()
 
 
 def test_clouds_without_a_slope_end_the_search(torus: Experiment) -> None:

@@ -24,7 +24,8 @@ class Damping:
     Attributes:
         first: of the first step. least: never below this. retry: at least this after a failed step. most: a step damped
             beyond this is too short to tell from rounding. good: part of the promised fall that a good step keeps.
-        poor: factor after a step that fell by less; poor_least: and at least this then.
+        poor: factor after a step that fell by less; poor_least: and at least this then. shorter: a step that failed is
+            damped on, untried, until a variable moves by so much of its own move less.
     """
 
     first: float = 1e-3
@@ -34,6 +35,7 @@ class Damping:
     good: float = 0.25
     poor: float = 0.5
     poor_least: float = 1e-9
+    shorter: float = 0.0
 
     def accepted(self, damping: float, fall: float, predicted: float) -> float:
         """The next damping after a step that lowered the cost by `fall`."""
@@ -44,6 +46,10 @@ class Damping:
     def rejected(self, damping: float) -> float:
         """The next damping after a step that did not lower it."""
         return max(10 * damping, self.retry)
+
+    def another(self, step: Step, failed: Step) -> bool:
+        """Whether a step leads elsewhere than one that failed."""
+        return bool((np.abs(step.by - failed.by) >= self.shorter * np.abs(failed.by)).any())
 
 
 @dataclass(frozen=True)
@@ -139,7 +145,7 @@ def minimise(
             if fresh is not None:
                 at = fresh
                 continue
-            damping = rule.rejected(damping)
+            damping = _damped_on(objective, at, rule, rule.rejected(damping), step)
             reason = objective.stop_failed(step) or (NO_DECREASE if damping > rule.most else "")
             if reason:
                 return Minimum(at, reason, steps + 1, damping)
@@ -151,6 +157,14 @@ def minimise(
         if reason:
             return Minimum(at, reason, steps, damping)
     return Minimum(at, f"reached {steps} iterations", steps, damping)
+
+
+def _damped_on(objective: Objective[P], at: P, rule: Damping, damping: float, failed: Step) -> float:
+    """The least damping from the given one on that leads elsewhere than a step that failed: one that was cut to the
+    longest allowed stays what it is while the damping is small."""
+    while damping <= rule.most and not rule.another(objective.step(at, damping), failed):
+        damping = rule.rejected(damping)
+    return damping
 
 
 def damped_step(

@@ -41,8 +41,10 @@ _FAR = 1.0
 _KEPT_WITHIN = 4.0
 # A step that does not lower the cost and was to lower it by no more than this, a third of a standard deviation in the
 # variables, is at the minimum: points that cross a cell's face make the cost rough on that scale, by 3 for the 45
-# frames of a beam.
+# frames of a beam. Deviations are those of the residuals: where they are five times the stated noise, 25 times as much.
 _HARDLY = 0.05
+# A trial costs a simulation of all frames: not for a place within a tenth of one that failed.
+_RULE = Damping(shorter=0.1)
 
 
 @dataclass
@@ -107,7 +109,7 @@ def fit(
 
         note(current)
         objective = _Distances(problem, frames, part, note, more_to_come=not last)
-        found = minimise(objective, current, Damping(), most_steps=part.max_iterations)
+        found = minimise(objective, current, _RULE, most_steps=part.max_iterations)
         current, reason, total = found.at, found.reason, total + found.steps
         theta = current.theta
     if current is None:
@@ -136,13 +138,14 @@ class _Distances:
         self, problem: Problem, frames: int, settings: LeastSquaresSettings, note: Note, *, more_to_come: bool
     ) -> None:
         self.problem, self.frames, self.settings, self.note = problem, frames, settings, note
-        self.more_to_come, self._promised = more_to_come, np.inf
+        self.more_to_come, self._promised, self._hardly = more_to_come, np.inf, _HARDLY
 
     def step(self, at: Evaluation, damping: float) -> Step:
         return damped_step(*normal_equations(self.problem, at), damping, self.settings.max_step)
 
     def moved(self, at: Evaluation, step: Step) -> Evaluation:
-        self._promised = step.predicted
+        noise = max(1.0, 2.0 * at.cost / len(at.residual))  # its variance over the stated one
+        self._promised, self._hardly = step.predicted, max(_HARDLY * noise, self.settings.cost_tolerance * at.cost)
         theta, since = at.theta + step.by, at.theta if at.linearised_at is None else at.linearised_at
         limits = np.array([v.kind.linear_within for v in self.problem.variables.variables])
         if self.more_to_come or (np.abs(theta - since) > _KEPT_WITHIN * limits).any():
@@ -169,10 +172,11 @@ class _Distances:
         return ""
 
     def stop_failed(self, step: Step) -> str:
-        return NO_DECREASE if step.longest < self.settings.step_tolerance or step.predicted < _HARDLY else ""
+        """A fall so small would have ended the search, too."""
+        return NO_DECREASE if step.longest < self.settings.step_tolerance or step.predicted < self._hardly else ""
 
     def renewed(self, at: Evaluation) -> Evaluation | None:
-        if at.linearised_at is None or self._promised < _HARDLY:
+        if at.linearised_at is None or self._promised < self._hardly:
             return None
         return self.problem.evaluate(at.theta, self.frames, jacobian=True)
 
