@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from soft_estimator.physics.integrator import Integrator, theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.contact import ContactLaw
 
@@ -32,13 +34,18 @@ class Experiment:
     every: int
 
     def frames(self, std_m: float = 0.0, count: int = 300, seed: int = 0) -> list[ObservedFrame]:
-        rng = np.random.default_rng(seed)
+        rng, body = np.random.default_rng(seed), self.model.body
+        return [surface_frame(s.time_s, body, self.field, s.u, count, std_m, rng) for s in self.observed]
+
+    @cached_property
+    def observed(self) -> list[State]:
+        """The true motion where it is observed; many tests draw points of it."""
         simulation = Simulation(self.model, self.truth)
         state, out = simulation.initial_state(), []
         for k in range(1, self.steps + 1):
             state, _ = simulation.step(state)
             if k % self.every == 0:
-                out.append(surface_frame(state.time_s, self.model.body, self.field, state.u, count, std_m, rng))
+                out.append(state)
         return out
 
 

@@ -30,12 +30,12 @@ from soft_estimator.studies.estimate_setup import observe_truth
 TRUTH_PA = 30e3
 # What the grid does to an answer has tests of its own.
 QUICK: dict[str, Any] = {"max_iterations": 6, "grid_error_nodes": 0}
-BODY: dict[str, Any] = {**ball()["body"], "spacing_m": "17 mm"}
-OBSERVE: dict[str, Any] = {**ball()["observe"], "noise": {}, "points_per_frame": 400}
+BODY: dict[str, Any] = {**ball()["body"], "spacing_m": "20 mm"}
+OBSERVE: dict[str, Any] = {**ball()["observe"], "noise": {}, "points_per_frame": 200}
 
 
 def true_scene(seed: int = 0, **changes: Any) -> Scene:
-    """What happens: cells of 13 mm instead of 17, steps of 2.5 ms instead of 5."""
+    """What happens: cells of 13 mm instead of 20, steps of 2.5 ms instead of 5."""
     data = ball(
         body={"shape": {"sphere": {"radius_m": 0.05, "center_m": [0, 0.075, 0]}}, "spacing_m": "13 mm"},
         time={"step_s": "2.5 ms", "duration_s": 0.12},

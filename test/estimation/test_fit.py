@@ -65,10 +65,10 @@ def test_a_window_that_led_astray_is_left_for_the_guess(torus: Experiment) -> No
 
 @pytest.mark.slow
 def test_random_starts_reach_one_minimum(torus: Experiment) -> None:
-    """Four starts within a factor of ten in E all end at the same E, to 0.1 %."""
+    """Three starts within a factor of ten in E all end at the same E, to 0.1 %."""
     early = replace(torus, steps=10)
     problem = problem_of(early, ["youngs_modulus_pa"], early.frames(2e-4, count=80))
-    best, fits = fit_from_several_starts(problem, random_starts(problem, 4, seed=1))
+    best, fits = fit_from_several_starts(problem, random_starts(problem, 3, seed=1))
     assert max(abs(f.theta[0] - best.theta[0]) for f in fits) < 1e-3
 
 
@@ -119,14 +119,14 @@ def test_plane_and_motion_of_a_bouncing_ball(ball: Experiment) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("minimiser", [fit_lbfgs, fit_barzilai_borwein])
-def test_gradient_methods_reach_the_same_minimum(torus: Experiment, minimiser: object) -> None:
-    early = replace(torus, steps=10)
+def test_gradient_methods_reach_the_same_minimum(torus: Experiment) -> None:
+    early = replace(torus, steps=8)
     frames = early.frames(2e-4, count=150)
     problem = problem_of(early, ["youngs_modulus_pa"], frames, youngs_modulus_pa=np.array([2300.0]))
     theta = problem.variables.start()
     reference = fit(problem, theta).theta[0]
-    assert minimiser(problem, theta, max_iterations=40).theta[0] == pytest.approx(reference, abs=1e-3)
+    for minimiser in (fit_lbfgs, fit_barzilai_borwein):
+        assert minimiser(problem, theta, max_iterations=40).theta[0] == pytest.approx(reference, abs=1e-3), minimiser
 
 
 @pytest.mark.slow
