@@ -10,7 +10,7 @@ PYTEST := NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest -q -n $(WORKERS) --dist lo
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help quick test oldest style lint warm boundscheck demo docs bench clean
+.PHONY: help quick test borders oldest style lint warm boundscheck demo docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -34,7 +34,7 @@ lint: style ## check style, imports and types
 	$(BIN)/mypy
 
 # Tests start commands by the dozen: each would compile the package's text anew where no bytecode may be kept.
-quick test: export PYTHONDONTWRITEBYTECODE =
+quick test oldest: export PYTHONDONTWRITEBYTECODE =
 
 # Loops are compiled once, before two processes would do so at the same time.
 warm: $(STAMP)
@@ -51,12 +51,18 @@ test: $(STAMP) ## check style, imports and types, run the tests; the slowest are
 # The oldest set of dependencies that setup.py allows, in an environment of its own. make oldest TESTS=test/recordings
 OLDEST := .venv-oldest
 TESTS ?= test
+# What stands on other packages more than on our own loops: files, messages, meshes, settings, commands.
+BORDERS := test/recordings test/export test/test_schema.py test/test_config.py test/test_cli_common.py \
+  test/test_api.py test/test_dependencies.py test/test_hostile_yaml.py test/test_fuzz_short.py
 comma := ,
-oldest: $(STAMP) ## what quick runs, with the oldest dependencies allowed
+borders: ## what stands on other packages, with the oldest of them that are allowed
+	@$(MAKE) --no-print-directory oldest TESTS="$(BORDERS)"
+
+oldest: $(STAMP) ## what quick runs, with the oldest dependencies allowed; TESTS=test/recordings: some of it
 	@test -x $(OLDEST)/bin/python || $(BIN)/python -m venv $(OLDEST)
 	$(BIN)/python test/oldest.py $(subst $(comma), ,$(EXTRAS)) > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[$(EXTRAS)]'
-	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba NUMBA_NUM_THREADS=1 $(OLDEST)/bin/python test/warm_up.py
+	$(if $(filter test,$(TESTS)),NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba NUMBA_NUM_THREADS=1 $(OLDEST)/bin/python test/warm_up.py)
 	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(subst $(BIN),$(OLDEST)/bin,$(PYTEST)) -p no:cacheprovider -m "not slow" --durations=10 $(TESTS)
 
 # Compiled with a check of every index, which numba keeps apart only by the folder of its cache. One thread: an error in
