@@ -35,7 +35,7 @@ from soft_estimator.perception.settings import FinderSettings, ScanSettings
 from soft_estimator.scene.scene import Scene
 
 
-def trial(item: tuple[str, bool, Path, int]) -> dict[str, Any]:
+def trial(item: tuple[str, bool, Path, int | None]) -> dict[str, Any]:
     """Record one object and measure it; what is kept is told, not raised: one failure is one line."""
     name, with_hand, data, cells = item
     case, clock = case_of(name), process_time()
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=sorted(CASES), default=list(CASES))
     parser.add_argument("--hand", choices=("with", "without", "both"), default="with")
     parser.add_argument("--also", nargs="*", choices=sorted(CASES), default=[], help="these without a hand, too")
-    parser.add_argument("--cells", type=int, default=400, help="of the estimate's grid")
+    parser.add_argument("--cells", type=int, help="of the estimate's grid; as measure chooses if left out")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
     parser.add_argument("--random", nargs="*", type=int, default=[], help="seeds of bodies that nobody tuned for, too")
     parser.add_argument("--shapes", type=int, metavar="N", help="only the volumes of N bodies from one side")

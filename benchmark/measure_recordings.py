@@ -1,7 +1,7 @@
 """Recordings as a user would make them: a hand places an object on a table, it lies still, then it is held up and
 dropped a few times, before one camera without a tf.
 
-The truth is simulated on a finer grid and with other steps than the estimate's.
+The truth is simulated on a finer grid, with shorter steps and on a harder table than the estimate's.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def scene_of(
         },
         "gravity_m_s2": [0, 0, -9.81],
         "initial": {"translation_m": [0, 0, height_m], "rotation_rad": list(turn_rad)},
-        "contact": {"normal": [0, 0, 1], "stiffness_pa_per_m": 5e6, "sharpness_per_m": 2000},
-        "time": {"step_s": 0.0015, "duration_s": 2.0},
+        "contact": {"normal": [0, 0, 1], "stiffness_pa_per_m": 6e7, "sharpness_per_m": 9000},
+        "time": {"step_s": 0.001, "duration_s": 2.0},
         "observe": {"cameras": [{**camera, "width_px": image[0], "height_px": image[1]}]},
     }
     return build_scene(load(SceneConfig, data, "scene"), folder)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, hypot
 from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
+from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
@@ -32,10 +33,11 @@ LONGEST_STEP_S = 0.002
 # Of the scene for `replay` and `run live`, which cannot wait: a window takes off what its steps do to first order.
 LONGEST_LIVE_STEP_S = 0.004
 _SETTLE_ITERATIONS = 24  # at most, of a whole drop, after its frames were taken in with one each
-# The plane: 0.5 mm as ever, and 0.9 for a base that nobody saw: a quarter of its area carries a body 0.9 mm lower.
+# The plane: twice the usual 0.5 mm, for a base that nobody saw.
 _WINDOW = WindowConfig(iterations=1, jacobian_grid="fine", bent_patience_s=0.0, lost_after_s=10.0, plane_std_m=0.001)
-# As stiff as a table may be without steps of microseconds, and felt within a millimetre.
-_CONTACT_PA_PER_M, _SHARPNESS_PER_M = 5e6, 1500.0
+# As stiff as steps of 2 ms can follow, and felt within a sixth of a millimetre. With a sixth of that a box of 40 kPa on
+# a hard table came back 19 % too stiff; what is left of that is in the intervals (`refining.give_of_contact`).
+_CONTACT_PA_PER_M, _SHARPNESS_PER_M = 3e7, 6000.0
 _GUESS_SPEED_M_S = 7.0  # √(E/ρ), what a bounce shows: 4 m/s of a gel, 7 of a foam of 15 kPa, 15 of soft rubber
 _GUESS_NU = 0.35  # with a deviation of 0.8 in log(ν / (½ - ν)): 0.16 to 0.46 in 95 of 100
 
@@ -172,7 +174,7 @@ def fit_drops(
     that nobody saw. Where none fits, the last one is all there is.
     """
     longest = max(drop.last - drop.first + 1 for drop in drops)
-    config = replace(_WINDOW, grow_to_frames=max(longest, _WINDOW.frames))
+    config = replace(_window_of(scene), grow_to_frames=max(longest, _WINDOW.frames))
     window = build_window(scene, config, backend=backend, sensor_m=in_scene(sightings[drops[0].first], body)[1])
     window.know_plane(
         np.array([0.0, 0.0, 1.0]), scene.parameters.plane_offset_m, config.plane_std_rad, config.plane_std_m
@@ -207,6 +209,17 @@ def fit_drops(
             grid.abandon_drop()
     after = (fitting, notes) if fitting else (others[-1:], [])
     return Fit(estimates, after[0], window.counters.frames_used, window.refusals, after[1])
+
+
+def _window_of(scene: Scene) -> WindowConfig:
+    """The window's settings for a body whose shape may be off: so may be the surface that is seen, and the side that
+    touches, which nobody saw, by twice as much as all of it is off on average."""
+    known = KnownToConfig() if scene.config.estimate is None else scene.config.estimate.known_to
+    return replace(
+        _WINDOW,
+        surface_std_m=hypot(_WINDOW.surface_std_m, known.shape_offset_m),
+        plane_std_m=hypot(_WINDOW.plane_std_m, 2.0 * known.shape_offset_m),
+    )
 
 
 def _in_words(estimate: LiveEstimate) -> str:

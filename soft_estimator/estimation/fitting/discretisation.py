@@ -139,22 +139,37 @@ def without_discretisation_error(
 
 
 def taken_and_left(
-    variables: Variables, theta: np.ndarray, move: np.ndarray, source: tuple[str, str, str], order: int
+    variables: Variables,
+    theta: np.ndarray,
+    move: np.ndarray,
+    source: tuple[str, str, str],
+    order: int,
+    std: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What to take off θ (P,) where half of something moves it by `move` (P,), and what is left as a deviation, (P,).
 
-    source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2.
+    Args:
+        source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2.
+        std: of θ, (P,). What moves by no more than that was not known any better: it is no reason to leave the others
+            where they are. 0 if left out.
     """
-    return _taken_and_left(variables, theta, move, Refinement(source, whole_of(order), _REST, np.zeros(0)))
+    return _taken_and_left(variables, theta, move, Refinement(source, whole_of(order), _REST, np.zeros(0)), std=std)
 
 
 def _taken_and_left(
-    variables: Variables, theta: np.ndarray, move: np.ndarray, refined: Refinement, *, checked: bool = False
+    variables: Variables,
+    theta: np.ndarray,
+    move: np.ndarray,
+    refined: Refinement,
+    *,
+    checked: bool = False,
+    std: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """checked: whether the residuals are taken again at the end of the move."""
+    """checked: whether the residuals are taken again at the end of the move. std: as above."""
     whole, farthest = refined.whole * move, _FARTHEST[refined.source]
     of_range = max(farthest, _FARTHEST_CHECKED) if checked else farthest
-    small = _is_small(variables, theta, whole, farthest, of_range)
+    far = whole if std is None else np.where(np.abs(whole) <= std, 0.0, whole)
+    small = _is_small(variables, theta, far, farthest, of_range)
     return (whole, refined.left * move) if small else (np.zeros_like(move), whole)
 
 

@@ -1,0 +1,65 @@
+"""What is left of errors of the grid and of the contact in the answer of a drop."""
+
+from __future__ import annotations
+
+import dropped_ball as ball
+import numpy as np
+import pytest
+
+from soft_estimator.camera.observing import surface_frame
+from soft_estimator.config_live import WindowConfig
+from soft_estimator.estimation.fitting.discretisation import GRID, taken_and_left
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.variables import make_variables
+from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.measuring.refining import give_of_contact
+from soft_estimator.physics.integrator import theta_scheme
+from soft_estimator.physics.model import build_model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.terms.contact import ContactLaw
+
+STIFFNESS, SHARPNESS = 1e6, 800.0
+
+
+def parameters(times: float) -> Parameters:
+    """The dropped ball's with a contact that is felt at so many times less depth."""
+    return ball.TRUTH.replace(contact_stiffness_pa_per_m=times * STIFFNESS, contact_sharpness_per_m=times * SHARPNESS)
+
+
+def on_a_hard_table() -> tuple[ObservedFrame, ...]:
+    """The ball is felt at an eighth of the depth, in steps of a quarter; frames of 20 ms."""
+    rng, model = np.random.default_rng(4), ball.model().with_step(theta_scheme(0.00125))
+    simulation = Simulation(model, parameters(8.0))
+    state, out = simulation.initial_state(), []
+    for k in range(16 * 15):
+        if k % 16 == 0:
+            out.append(surface_frame(state.time_s, model.body, ball.field(), state.u, 300, ball.NOISE_M, rng))
+        state, _ = simulation.step(state)
+    return tuple(out)
+
+
+@pytest.mark.slow
+def test_the_give_of_the_contact_is_in_the_deviation() -> None:
+    """At 6 kPa and 10 cm across, 6 V/A = 0.1 m to 3 %, the contact gives by the part E/(k L) = 0.06 of what the ball
+    does: 1.5 times that, 9 %, is stated. The ball seems 1.5 to 9 % too stiff on the plane that is known."""
+    model = build_model(ball.model().body, theta_scheme(0.005), contact=ContactLaw(STIFFNESS, SHARPNESS))
+    config = WindowConfig(frames=5, grow_to_frames=15, points_per_frame=300, start="scene")
+    target = SlidingWindow(model, parameters(1.0), ["youngs_modulus_pa"], config, field=ball.field())
+    ball.said(target, on_a_hard_table())
+    settled, fit = target.settle(10), target._fit
+    assert settled is not None and fit is not None
+    stated = float(give_of_contact(fit, target.lasting).std[0])
+    assert stated == pytest.approx(1.5 * settled.parameters[0].value / (STIFFNESS * 0.1), rel=0.04)
+    assert 0.015 < settled.parameters[0].value / ball.TRUE_PA - 1 < stated
+
+
+def test_what_was_not_known_may_move_far() -> None:
+    """E moves by 6 % and ν by 0.5 in log(ν/(½ - ν)), a tenth of its range and more: nothing is taken off. Where ν was
+    known to no better than 0.8 anyway, 4/3 of both moves are; were E to move by 15 %, nothing again."""
+    variables = make_variables(ball.TRUTH, ["youngs_modulus_pa", "poissons_ratio"])
+    theta, move = variables.start(), np.array([0.06, 0.5])
+    assert not taken_and_left(variables, theta, move, GRID, 2)[0].any()
+    taken, left = taken_and_left(variables, theta, move, GRID, 2, np.array([0.02, 0.8]))
+    assert taken == pytest.approx(4 / 3 * move) and left == pytest.approx(move / 3)
+    assert not taken_and_left(variables, theta, np.array([0.15, 0.5]), GRID, 2, np.array([0.02, 0.8]))[0].any()
