@@ -269,7 +269,7 @@ def measure(
     mass: float | str,
     *,
     backend: str = "auto",
-    cells: int = 400,
+    cells: int | None = None,
     topic: str | None = None,
     fixed_frame: str | None = None,
     up: Sequence[float] | None = None,
@@ -280,7 +280,8 @@ def measure(
 
     Args:
         recording: a bag, or a folder of frames. mass: in kilograms, or with a unit: "158 g".
-        cells: grid cells of the body. topic, fixed_frame: of a bag, where there are several.
+        cells: grid cells of the body; as many as its shape needs by default.
+        topic, fixed_frame: of a bag, where there are several.
         up: direction against gravity in the recording's frame; the table's normal by default.
         name: of the scene that `save` writes. more: finder and choice of `MeasureOptions`.
     """

@@ -99,6 +99,9 @@ _KINDS = (
 )
 
 
+PLAIN = tuple(kind.name for kind in _KINDS)
+
+
 def fit_primitives(data: ScanData) -> list[FittedShape]:
     """Every kind of shape at its best, in no order of merit; only for an object that stands on a seen plane."""
     if not data.stands:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import ndimage
@@ -58,6 +58,18 @@ class ScannedBody:
     volume_std_m3: float | None = None
     misfit_m: float | None = None
     detail: SignedDistanceGrid | None = None
+
+
+def with_cells(body: ScannedBody, cells: int) -> ScannedBody:
+    """The same body on a grid of about so many cells."""
+    grid, detail = _gridded(body.vertices_m, body.faces, cells)
+    return replace(body, grid=grid, detail=detail)
+
+
+def _gridded(vertices_m: np.ndarray, faces: np.ndarray, cells: int) -> tuple[SignedDistanceGrid, SignedDistanceGrid]:
+    """φ of a closed mesh with about so many cells, and on that grid refined."""
+    grid = grid_with_cells(vertices_m, faces, cells)
+    return grid, refine(mesh_distance(vertices_m, faces), grid, DETAIL)
 
 
 def fuse_scan(
@@ -156,8 +168,7 @@ def _finish(
     rough = SignedDistanceGrid(phi, fused.origin_m, fused.spacing_m)
     surface = extract_surface(rough)
     vertices = surface.positions_m(rough.node_positions_m())
-    grid = grid_with_cells(vertices, surface.faces, settings.target_cells)
-    detail = refine(mesh_distance(vertices, surface.faces), grid, DETAIL)
+    grid, detail = _gridded(vertices, surface.faces, settings.target_cells)
     seen, probably = _seen(seen_by, surface.node_a, surface.node_b, surface.faces)
     above = (vertices[:, 2] >= 0.5 * fused.spacing_m) | (not stands)
     areas = vertex_areas_m2(vertices, surface.faces)
