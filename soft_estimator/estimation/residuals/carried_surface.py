@@ -44,6 +44,11 @@ class Measured:
         """Of some of the points."""
         return Measured(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
+    def put(self, rows: np.ndarray, other: Measured) -> None:
+        """Replace some of the points by others."""
+        for name in self.__dataclass_fields__:
+            getattr(self, name)[rows] = getattr(other, name)
+
 
 class CarriedSurface:
     """The field where a displacement u (N, 3) [m] has carried it, ready to be asked about points."""
@@ -82,13 +87,15 @@ class CarriedSurface:
         for _ in range(_LINE_STEPS):
             slope = np.einsum("na,na->n", there.by_value, along[rows])
             on = (there.cell >= 0) & (slope > LEAST_SLOPE) & (np.abs(away) < (REACH_CELLS + 1) * h)
-            rows, away, there, slope = rows[on], away[on], there.of(on), slope[on]
-            if len(rows) == 0:
-                return
-            if np.abs(there.value).max() < _LINE_DONE * h:
+            if not on.all():
+                rows, away, there, slope = rows[on], away[on], there.of(on), slope[on]
+            # A few lines that take long do not have all the others measured again.
+            left = np.nonzero(np.abs(there.value) >= _LINE_DONE * h)[0]
+            if len(left) == 0:
                 break
-            away += np.clip(there.value / slope, -h, h)
-            there = self.measure(points[rows] - away[:, None] * along[rows], bias[rows])
+            away[left] += np.clip(there.value[left] / slope[left], -h, h)
+            of = rows[left]
+            there.put(left, self.measure(points[of] - away[left, None] * along[of], bias[of]))
         slope = np.einsum("na,na->n", there.by_value, along[rows])
         on = (there.cell >= 0) & (slope > LEAST_SLOPE) & (np.abs(there.value) < _LINE_GOOD * h)
         rows, there = rows[on], there.of(on)
