@@ -260,3 +260,18 @@ def test_a_window_that_has_not_settled_is_as_wide_as_the_way_that_is_left(torus:
     own = np.linalg.inv(fit.knowledge.information + fit._data(rows)[0])
     factor = 1.0 + float(step[:2] @ np.linalg.solve(own[:2, :2], step[:2]))
     np.testing.assert_allclose(answer.covariance, factor * own, rtol=1e-6, atol=1e-9 * answer.covariance.max())
+
+
+def test_a_body_that_lies_still_is_waited_for(falling: Experiment, fall: list[ObservedFrame]) -> None:
+    """Between two frames 1/30 s apart a free body falls by g t² / 2 = 5.4 mm, ten times the noise. One that stays is
+    held or lies: three frames of it tell nothing, and the window begins with the first frame that is elsewhere."""
+    window, still = window_of(falling, ["youngs_modulus_pa"]), fall[0]
+    feed(window, [replace(still, time_s=k / 30) for k in range(4)])
+    assert window.status == "starting" and window.last is None and not window.begun
+    assert window.counters.frames_refused == 3 and "lies still" in window.waiting_for
+    feed(window, fall[2:], 10.15)  # 1.3, 2.8, 5.0 mm below: it falls
+    assert window.status == "tracking" and window.counters.frames_refused == 3 and window.waiting_for == ""
+    # Frames so close that a fall cannot be seen between them do not say whether it lies.
+    close = window_of(falling, ["youngs_modulus_pa"])
+    feed(close, [replace(still, time_s=k / 300) for k in range(4)])
+    assert close.counters.frames_refused == 0

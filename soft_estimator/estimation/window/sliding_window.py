@@ -18,6 +18,7 @@ from soft_estimator.estimation.held_pose import held_pose
 from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.interface import Residual
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.trajectory import PredictedFrame
@@ -31,6 +32,7 @@ from soft_estimator.estimation.window.misfit import MisfitWatch
 from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
 from soft_estimator.estimation.window.own_step import Refined, StepError
 from soft_estimator.estimation.window.refusals import Refusals
+from soft_estimator.estimation.window.still import WAITS, stays
 from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
@@ -91,6 +93,7 @@ class SlidingWindow:
         self._bent = BentStarts()
         self.last: LiveEstimate | None = None
         self.waiting_for = ""  # why the last frame did not count
+        self._still: ObservedFrame | None = None  # a frame since which the body has not moved
         self._end_episode()
 
     def _end_episode(self) -> None:
@@ -251,6 +254,11 @@ class SlidingWindow:
 
     def _take_in(self, frame: Any, start: float, notes: tuple[str, ...]) -> LiveEstimate | None:
         stamp_s, budget_s = frame.time_s, self.config.time_budget_s
+        if self._lies_still(frame):
+            self.counters.frames_refused += 1
+            self.refusals.add(stamp_s, WAITS)
+            self.waiting_for = WAITS
+            return None
         in_time = self._budget.allowing(budget_s, start)
         try:
             fit, refused = self._fit, ""
@@ -276,6 +284,21 @@ class SlidingWindow:
         estimate = self._estimate(fit, stamp_s, start, notes, in_time)
         self._budget.end(budget_s, start, fit.seconds)
         return estimate
+
+    def _lies_still(self, frame: Any) -> bool:
+        """Whether a free body at the start of an episode is where it was before; then the episode has not begun."""
+        fit, before = self._fit, self._still
+        if not self.episodes.free or not isinstance(frame, ObservedFrame):
+            return False
+        if fit is not None:
+            first = fit.frames[0].frame if len(fit.frames) == 1 and not fit.slid else None
+            before = replace(first, time_s=self._since_s) if isinstance(first, ObservedFrame) else None
+        stays_there = before is not None and stays(before, frame, self.lasting.reference.gravity_m_s2)
+        self._still = before if stays_there else None
+        if stays_there:
+            self._end_episode()
+            self._order.newest_s = self._order.used_s = frame.time_s
+        return stays_there
 
     def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
         """What to note of a frame's time; None where the frame is not to be used."""
