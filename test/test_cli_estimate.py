@@ -197,7 +197,10 @@ def test_a_misfit_is_said_first_and_strict_fails(tmp_path: Path, capsys: pytest.
     x, z = np.meshgrid(np.linspace(-0.02, 0.025, 20), np.linspace(-0.008, 0.008, 10))
     sheet = np.column_stack([x.ravel(), 0.012 + 0.008 * np.sin(2 * np.pi * x.ravel() / 0.03), z.ravel()])
     frames = write_frames(tmp_path / "frames", sheet)
-    call = ["estimate", write_scene(tmp_path), "--frames", frames, "--noise-mm", "1", "--backend", "cpu", "--no-plots"]
+    guess = {"youngs_modulus_pa": "15 kPa"}
+    quick = {"parameters": ["youngs_modulus_pa"], "guess": guess, "max_iterations": 4, "grid_error_nodes": 0}
+    scene = write_scene(tmp_path, estimate=quick)
+    call = ["estimate", scene, "--frames", frames, "--noise-mm", "1", "--backend", "cpu", "--no-plots"]
     assert main([*call, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
     assert "warning: the model does not fit: " in printed.err

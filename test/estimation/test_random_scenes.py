@@ -140,7 +140,7 @@ def test_one_step(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, derandomize=True, phases=AS_DRAWN)
+@settings(max_examples=4, deadline=None, derandomize=True, phases=AS_DRAWN)
 @given(scene=scenes())
 def test_thirty_steps_with_a_point_cloud(scene: Scene) -> None:
     """The robust point-cloud cost through 30 steps, all variables at once.

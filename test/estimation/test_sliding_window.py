@@ -108,7 +108,7 @@ def test_it_slides(followed: tuple[SlidingWindow, list]) -> None:
     sizes = [e.frames_in_window for e in said if e is not None]
     assert max(sizes) == SMALL.grow_to_frames
     assert sizes[-1] == SMALL.frames
-    assert target.counters.frames_used == len(said)
+    assert target.counters.frames_used == len(said) and target.counters.frames_cut == 0
 
 
 def test_sliding_does_not_forget(followed: tuple[SlidingWindow, list]) -> None:

@@ -110,6 +110,7 @@ POKE = {
     "estimate": {
         "parameters": ["youngs_modulus_pa", "density_kg_m3"],
         "guess": {"youngs_modulus_pa": 5e4, "density_kg_m3": 700},
+        "grid_error_nodes": 0,
     },
 }
 
@@ -120,7 +121,7 @@ def scene_of(**changes) -> Scene:
 
 def test_a_poke_tells_the_stiffness_of_a_body_of_unknown_mass():
     """Truth with half the spacing and half the step: E within 5 % and in its interval, the density in its own or said
-    to be not observable. Seen: E -2.0 %, stated 3.5 %."""
+    to be not observable. Seen: E -2.3 %, stated 3.0 %."""
     scene, backend = scene_of(), choose_backend("cpu")
     fine = on_finer_grid(replace(scene, config=replace(scene.config, time=replace(scene.config.time, step_s=0.005))))
     observe = replace(scene.config.observe, every_steps=20)

@@ -37,7 +37,12 @@ def sagging(**changes: Any) -> dict[str, Any]:
             "every_steps": 1,
             "points_per_frame": 400,
         },
-        "estimate": {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "300 kPa"}},
+        # What the grid does to an answer has tests of its own.
+        "estimate": {
+            "parameters": ["youngs_modulus_pa"],
+            "guess": {"youngs_modulus_pa": "300 kPa"},
+            "grid_error_nodes": 0,
+        },
         **changes,
     }
 
