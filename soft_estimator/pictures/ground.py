@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -33,11 +34,24 @@ def paint_ground(
     picture: np.ndarray, ground: Ground, camera: PinholeCamera, fine: PinholeCamera, key: Lamps, sky: Lamps
 ) -> np.ndarray:
     """Paint the plane into a linear RGB picture; returns its depth [m], inf where it is not seen."""
-    normal, side, across = frame_around(ground.normal)
+    normal = frame_around(ground.normal)[0]
     height = float(normal @ fine.position_m + ground.offset_m / np.linalg.norm(ground.normal))
-    depth = _plane_depth(fine, normal, height)
     if height <= 0:  # seen from below it would only hide the scene
-        return np.full(depth.shape, np.inf)
+        return np.full(picture.shape[:2], np.inf)
+    depth, fade, colour = _open_ground(ground, fine, height)
+    lit = _ground_light(camera, fine, normal, height, key, sky)
+    picture[:] = fade * picture * (0.5 + 0.5 * lit) + colour * lit
+    return depth.copy()
+
+
+@lru_cache(maxsize=1)
+def _open_ground(ground: Ground, fine: PinholeCamera, height: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Depth [m] of the plane, how far it fades into the background and the colour that is left of it, per fine pixel.
+
+    The same for every picture of a motion: kept until another camera or plane is asked for.
+    """
+    normal, side, across = frame_around(ground.normal)
+    depth = _plane_depth(fine, normal, height)
     seen = np.isfinite(depth)
     points = fine.to_world_frame((fine.rays() * np.where(seen, depth, 0.0)[..., None]).reshape(-1, 3))
     points = points.reshape(*depth.shape, 3)
@@ -52,9 +66,7 @@ def paint_ground(
     away = np.linalg.norm(points - focus, axis=-1) / reach
     fade = np.clip((away - 0.35) / 0.75, 0.0, 1.0)
     fade = np.where(seen, fade * fade * (3 - 2 * fade), 1.0)[..., None]
-    lit = _ground_light(camera, fine, normal, height, key, sky)
-    picture[:] = fade * picture * (0.5 + 0.5 * lit) + (1 - fade) * colour * lit
-    return depth
+    return depth, fade, (1 - fade) * colour
 
 
 def _plane_depth(camera: PinholeCamera, normal: np.ndarray, height: float) -> np.ndarray:

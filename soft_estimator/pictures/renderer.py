@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,7 @@ def _caption(image: Image.Image, text: str) -> None:
     draw.text((size * 0.7, image.height - 1.8 * size), text, fill=(70, 76, 88), font=font)
 
 
+@lru_cache(maxsize=1)
 def _finer(camera: PinholeCamera, factor: int) -> PinholeCamera:
     """The same view with factor x factor pixels in place of one."""
     return PinholeCamera(
