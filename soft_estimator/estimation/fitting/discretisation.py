@@ -37,6 +37,7 @@ from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import FitVerdict, judge
+from soft_estimator.estimation.held_pose import with_pose
 from soft_estimator.estimation.inspection import inspect_fit
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural, upper_bound
@@ -233,10 +234,11 @@ def _second(
 
 
 def _refined_verdict(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> FitVerdict:
-    """The verdict on residuals (n,) with everything refined, fitted anew; where they do not fit either, it stays."""
+    """The verdict on residuals (n,) with everything refined, fitted anew; where they do not fit either, it stays. No
+    finer grid takes a body back to where it was said to be held."""
     inspection = inspect_fit(problem, at.theta, [])
     evidence = replace(evidence_of(problem, at, inspection), residual=residual[inspection.patch >= 0])
-    refined = judge(evidence)
+    refined = with_pose(judge(evidence), problem.variables, at.theta, problem.model, problem.known)
     return refined if refined.fits else found.verdict
 
 
