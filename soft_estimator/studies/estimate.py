@@ -28,7 +28,7 @@ from soft_estimator.estimation.fitting.uncertainty import Estimate, Posterior
 from soft_estimator.estimation.held_pose import with_wider_pose
 from soft_estimator.estimation.long_work import CTRL_C, TimeUp
 from soft_estimator.estimation.problem import Problem
-from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
+from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
@@ -54,7 +54,14 @@ from soft_estimator.scene.wrenches import feel_truth, kinds_of_scene
 from soft_estimator.schema import ConfigError
 from soft_estimator.studies.estimate_keeping import Keeper, identity_of
 from soft_estimator.studies.estimate_search import WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
-from soft_estimator.studies.estimate_setup import Progress, clouds_of, noise_of_points, observe_truth
+from soft_estimator.studies.estimate_setup import (
+    Progress,
+    clouds_of,
+    noise_of_points,
+    observe_truth,
+    on_scene,
+    with_seen_surface,
+)
 
 __all__ = ["WHOLE_CLOUDS", "EstimateResult", "estimate_scene"]
 
@@ -155,18 +162,19 @@ def estimate_scene(
         felt = feel_truth(scene, backend, [frame.time_s for frame in frames.frames]) if simulated else []
         readings = [*scene.readings, *felt]
     seconds["frames_s"], clock = perf_counter() - clock, perf_counter()
-    loss = RobustLoss(config.loss.kind, config.loss.threshold)
     problem = Problem(
         scene.model,
         variables,
         [*frames.frames, *readings],
-        loss=loss,
+        loss=RobustLoss(config.loss.kind, config.loss.threshold),
         backend=backend,
         field=field,
         residual=kinds_of_scene(scene),
         known=config.known_to,
         jacobian_tolerance=TANGENT_TOLERANCE,
     )
+    if not simulated:
+        scene, problem = with_seen_surface(scene, problem)
     wide = is_wide(problem)
     keeper = keeper or Keeper()
     keeper.take_up(identity_of(scene.config, problem.frames))
@@ -185,7 +193,7 @@ def estimate_scene(
         around = with_rivals(problem, around, rivals)
     if not simulated and not stopped:
         around = _without_discretisation_error(scene, problem, best, around, progress)
-    last_u, last_residual = _last_frame(problem, field, backend, around.theta)
+    last_u, last_residual = _last_frame(problem, backend, around.theta)
     seconds["posterior_s"] = perf_counter() - clock
     return EstimateResult(
         scene=scene,
@@ -271,27 +279,13 @@ def _without_discretisation_error(
     refinements = [with_half_the_step(problem, best.evaluation)]
     share = clamp_share(scene)
     if share > LEAST_SHARE:
-        longer = _on(with_next_nodes_held(scene), problem)
+        longer = on_scene(with_next_nodes_held(scene), problem)
         refinements.append(with_longer_clamps(longer, best.evaluation, share))
     if parts == 2:
         if progress is not None:
             progress("refining", 1, parts, "what the grid does to the answer")
-        refinements.append(on_half_the_spacing(_on(on_finer_grid(scene), problem), best.evaluation))
+        refinements.append(on_half_the_spacing(on_scene(on_finer_grid(scene), problem), best.evaluation))
     return without_discretisation_error(problem, best.evaluation, around, refinements)
-
-
-def _on(scene: Scene, problem: Problem) -> Problem:
-    """A problem's frames and variables with the model of another scene."""
-    return Problem(
-        scene.model,
-        problem.variables,
-        problem.frames,
-        loss=problem.loss,
-        backend=problem.backend,
-        residual=kinds_of_scene(scene),
-        known=problem.known,
-        jacobian_tolerance=problem.jacobian_tolerance,
-    )
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:
@@ -307,11 +301,9 @@ def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path
     return frames
 
 
-def _last_frame(
-    problem: Problem, field: CarriedField, backend: Backend, theta: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _last_frame(problem: Problem, backend: Backend, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fitted displacement (N, 3) [m] at the last frame, and signed distances (n,) [m] of its points."""
     frame = clouds_of(problem)[-1]
     simulation = Simulation(problem.model, problem.variables.parameters(theta), backend)
     u = next(displacements(simulation, [frame.time_s]))
-    return u, point_residuals(problem.model.body, field, frame, u).value_m
+    return u, point_residuals(problem.model.body, problem.field, frame, u).value_m

@@ -1,4 +1,4 @@
-"""The frames an estimate starts from: what a scene's cameras see of its own motion, the noise of recorded ones."""
+"""What an estimate starts from: frames of a scene's own motion; noise of recorded ones, and the surface they show."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from soft_estimator.estimation.residuals.carried_field import CarriedField
 from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
 from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.observed_frames import FrameSet, NoiseOf, SetAside
+from soft_estimator.scene.finer import with_detailed_skin
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
+from soft_estimator.scene.wrenches import kinds_of_scene
 from soft_estimator.schema import ConfigError
 
 Progress = Callable[[str, int, int, str], None]  # stage, done, total, a note for people
+# Frames that tell on which surface the points lie, and the part of its cost that the other's must be below.
+FIRST_FRAMES, CLEARLY_LESS = 2, 0.95
 
 
 def observe_truth(
@@ -82,3 +86,32 @@ def noise_of_points(scene: Scene, noise_m: float | None = None) -> NoiseOf:
         return np.maximum(std, 1e-5), np.full(len(points), RAY_CURVATURE_SHARE)
 
     return by_depth
+
+
+def with_seen_surface(scene: Scene, problem: Problem) -> tuple[Scene, Problem]:
+    """The scene with the surface that its frames show, and the problem with it.
+
+    A grid bevels edges by up to a cell, and a held body's motion may be far smaller: a soft and slow one then bends to
+    explain its edges. The first frames, in which it has not come far, tell which surface they are of. A body that falls
+    moves by many cells, and shows itself by that.
+    """
+    sharp = with_detailed_skin(scene) if scene.model.dirichlet.any else None
+    if sharp is None:
+        return scene, problem
+    other, start = on_scene(sharp, problem), problem.variables.start()
+    cost, there = (each.evaluate(start, min(FIRST_FRAMES, len(each.frames))).cost for each in (problem, other))
+    return (sharp, other) if there < CLEARLY_LESS * cost else (scene, problem)
+
+
+def on_scene(scene: Scene, problem: Problem) -> Problem:
+    """A problem's frames and variables with the model of another scene."""
+    return Problem(
+        scene.model,
+        problem.variables,
+        problem.frames,
+        loss=problem.loss,
+        backend=problem.backend,
+        residual=kinds_of_scene(scene),
+        known=problem.known,
+        jacobian_tolerance=problem.jacobian_tolerance,
+    )
