@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from soft_estimator.estimation.fitting.consider import Effect, effects, model_effect, mostly
+from soft_estimator.estimation.fitting.uncertainty import describe
 from soft_estimator.estimation.fitting.widening import beyond_chance, halves_apart, widening
 from soft_estimator.estimation.fixed_numbers import Source
 from soft_estimator.estimation.inspection import Inspection
@@ -103,3 +104,23 @@ def test_independent_noise_does_not_widen() -> None:
 def test_what_chance_gives_one_time_in_twenty(units: int, limit: float) -> None:
     """√(χ²₀.₉₅(f) / f) for f = 11 (19.675) and f = 1 (3.841), from tables."""
     np.testing.assert_array_equal(beyond_chance(np.array([limit - 1e-3, limit + 1e-3]), units - 1), [1.0, limit + 1e-3])
+
+
+def test_what_nothing_dominates_is_said_to_be_several_things() -> None:
+    """Three sources of 0.5 each in the logarithm of E, whose prior has 1: no one makes half of the variance of 0.75,
+    and together they leave it as unknown as √0.75 = 0.87 of the prior: the reason has an end."""
+    variables = make_variables(
+        Parameters(1e4, 0.3, 500.0, 0.0, 0.01), ["youngs_modulus_pa"], {"youngs_modulus_pa": 1.0}
+    )
+    three = [Effect(name, f"the {name}", "weigh it", np.array([[0.5]])) for name in ("ruler", "scale", "clock")]
+    (said,) = describe(variables, variables.start(), np.array([[1e4]]), np.array([[1e-4]]), True, three)
+    assert said.reason.endswith(": several things together")
+    (said,) = describe(
+        variables,
+        variables.start(),
+        np.array([[1e4]]),
+        np.array([[1e-4]]),
+        True,
+        [Effect("scale", "the scale", "weigh it", np.array([[0.9]]))],
+    )
+    assert said.reason.endswith(": mostly the scale: weigh it")

@@ -126,7 +126,7 @@ def describe(
     ):
         std, slope = float(np.sqrt(total[j])), abs(natural_slope(variable, theta[j]))
         if not reason and std / variable.prior_std >= NARROWED:
-            reason = f"what is held fixed is not known well enough: {told[j]}"
+            reason = f"what is held fixed is not known well enough: {told[j] or 'several things together'}"
         if verdict is not None and not verdict.fits:
             reason = f"the model does not fit: {verdict.reason}"
         out.append(
