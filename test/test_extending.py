@@ -39,13 +39,17 @@ given = Parameters(8000.0, 0.3, 1000.0, 0.4, 0.003, velocity_m_s=np.array([0.2, 
                    angular_velocity_rad_s=np.array([1.0, 2.0, -3.0]), ball_radius_m=0.05)
 spring = SpringLaw(np.array([0.02, 0.02, 0.02]), np.array([0.05, 0.06, 0.0]), 30.0)
 backend = choose_backend("{backend}")
+# Loops in plain NumPy take long: differences by what the page adds, and by what its terms stand beside.
+judge = None if backend.name == "cpu" else (
+    "spring_stiffness_n_per_m", "ball_radius_m", "fibre_stiffness_pa", "youngs_modulus_pa", "velocity_m_s")
 
 # The shared gradient suite: a spring and its stiffness, a curved obstacle and its radius, two schemes, both contacts.
 no_plane = ("plane_normal", "plane_offset_m")
 for scheme, implicit in ((theta_scheme(0.005), True), (hht_scheme(0.005, -0.1), False)):
     ball = ContactLaw(2e6, 800.0, implicit, BallLaw(np.array([0.003, -0.071, 0.002])))
     model = build_model(body, scheme, contact=ball, more=[spring], solver=SolverSettings(1e-13, 3000))
-    rows = check_simulation(lambda p: Simulation(model, p, backend), model.complete(given), 2, zero=no_plane)
+    rows = check_simulation(lambda p: Simulation(model, p, backend), model.complete(given), 2,
+                            zero=no_plane, judge=judge)
     shown = {row.label: row.adjoint for row in rows}
     assert shown["spring_stiffness_n_per_m"] != 0 and shown["ball_radius_m"] != 0, shown
 
@@ -54,7 +58,7 @@ fibres = FibresLaw(np.array([0.6, 0.8, 0.0]), 20000.0)
 model = build_model(body, theta_scheme(0.005), more=[fibres, spring], material="neo_hookean",
                     solver=SolverSettings(1e-13, 3000, rounds=30, round_tolerance=1e-13))
 rows = check_simulation(lambda p: Simulation(model, p, backend), model.complete(given), 2,
-                        zero=(*no_plane, "ball_radius_m"))
+                        zero=(*no_plane, "ball_radius_m"), judge=judge)
 shown = {row.label: row.adjoint for row in rows}
 assert shown["fibre_stiffness_pa"] != 0, shown
 simulation = Simulation(model, given, backend)

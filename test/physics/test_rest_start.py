@@ -78,14 +78,16 @@ def test_it_sags_and_stays() -> None:
     [("strong", theta_scheme(0.005)), ("nitsche", theta_scheme(0.005)), ("strong", hht_scheme(0.005, -0.1))],
 )
 def test_all_derivatives_of_a_sagging_beam(method: str, scheme: Integrator) -> None:
-    """Adjoint, tangent and differences; three steps beyond rest, so that the motion's own derivatives join them."""
-    shown = checked(beam(method, scheme), JELLY, 3, (*NO_MOTION, "plane_normal", "plane_offset_m"))
+    """Adjoint, tangent and differences; three steps beyond rest, so that the motion's own derivatives join them. Weakly
+    held, differences by what a support can feel."""
+    judge = None if method == "strong" else ("youngs_modulus_pa", "poissons_ratio", "density_kg_m3", "rotation_rad")
+    shown = checked(beam(method, scheme), JELLY, 3, (*NO_MOTION, "plane_normal", "plane_offset_m"), judge)
     assert all(abs(shown[name]) > 0 for name in ("youngs_modulus_pa[0]", "poissons_ratio", "density_kg_m3"))
 
 
 def test_derivatives_of_a_beam_that_hangs_down() -> None:
     """Four times softer its tip hangs down by two thirds of its length: the rounds alone would run away there."""
-    judge = ("youngs_modulus_pa", "poissons_ratio", "density_kg_m3", "gravity_m_s2", "rotation_rad")
+    judge = ("youngs_modulus_pa", "poissons_ratio", "rotation_rad")
     zero = (*NO_MOTION, "plane_normal", "plane_offset_m")
     shown = checked(beam(), JELLY.replace(youngs_modulus_pa=5e3), 1, zero, judge)
     assert abs(shown["youngs_modulus_pa[0]"]) > 0
