@@ -31,34 +31,41 @@ GUESS = TRUTH.replace(youngs_modulus_pa=12000.0, plane_offset_m=0.003, velocity_
 SMALL = WindowConfig(frames=5, grow_to_frames=9, points_per_frame=300, start="scene")
 
 
+CELL_M = 0.02
+
+
 @cache
-def model() -> Model:
-    body = build_body(sample(Sphere(radius_m=0.05), 0.0155))
+def model(cell_m: float = CELL_M) -> Model:
+    body = build_body(sample(Sphere(radius_m=0.05), cell_m))
     return build_model(body, theta_scheme(0.01), contact=ContactLaw(2e6, 1500.0))
 
 
 @cache
-def field() -> CarriedField:
-    return carry_field(model().body)
+def field(cell_m: float = CELL_M) -> CarriedField:
+    return carry_field(model(cell_m).body)
 
 
 @cache
-def frames() -> tuple[ObservedFrame, ...]:
+def frames(cell_m: float = CELL_M) -> tuple[ObservedFrame, ...]:
     """Fifteen of them, 30 ms apart: it touches with the sixth and leaves with the last.
 
     Its steps are a quarter of those it is estimated with.
     """
-    rng, simulation = np.random.default_rng(3), Simulation(model().with_step(theta_scheme(0.01 / 4)), TRUTH)
+    body, shape = model(cell_m).body, field(cell_m)
+    rng, simulation = np.random.default_rng(3), Simulation(model(cell_m).with_step(theta_scheme(0.01 / 4)), TRUTH)
     state, out = simulation.initial_state(), []
     for k in range(4 * 43):
         if k % 12 == 0:
-            out.append(surface_frame(state.time_s, model().body, field(), state.u, 300, NOISE_M, rng))
+            out.append(surface_frame(state.time_s, body, shape, state.u, 300, NOISE_M, rng))
         state, _ = simulation.step(state)
     return tuple(out)
 
 
-def window(guess: Parameters = GUESS, config: WindowConfig = SMALL, **more: Any) -> SlidingWindow:
-    return SlidingWindow(model(), guess, ["youngs_modulus_pa", "plane_offset_m"], config, field=field(), **more)
+def window(
+    guess: Parameters = GUESS, config: WindowConfig = SMALL, cell_m: float = CELL_M, **more: Any
+) -> SlidingWindow:
+    names = ["youngs_modulus_pa", "plane_offset_m"]
+    return SlidingWindow(model(cell_m), guess, names, config, field=field(cell_m), **more)
 
 
 def said(target: SlidingWindow, seen: tuple[ObservedFrame, ...]) -> list[LiveEstimate]:

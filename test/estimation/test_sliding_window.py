@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -32,10 +32,25 @@ GUESS = replace(TRUTH, youngs_modulus_pa=np.array([12000.0]), plane_offset_m=0.0
 SMALL = WindowConfig(frames=5, grow_to_frames=9, points_per_frame=300, start="scene")
 
 
+def model_of(cell_m: float) -> Model:
+    body = build_body(sample(Sphere(radius_m=0.05), cell_m))
+    return build_model(body, theta_scheme(0.01), contact=ContactLaw(2e6, 1500.0))
+
+
+def frames_of(model: Model, field: CarriedField) -> list[ObservedFrame]:
+    rng = np.random.default_rng(3)
+    simulation = Simulation(model, TRUTH)
+    state, out = simulation.initial_state(), []
+    for k in range(43):
+        if k % 3 == 0:
+            out.append(surface_frame(state.time_s, model.body, field, state.u, 300, NOISE_M, rng))
+        state, _ = simulation.step(state)
+    return out
+
+
 @pytest.fixture(scope="module")
 def model() -> Model:
-    body = build_body(sample(Sphere(radius_m=0.05), 0.0155))
-    return build_model(body, theta_scheme(0.01), contact=ContactLaw(2e6, 1500.0))
+    return model_of(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +60,18 @@ def field(model: Model) -> CarriedField:
 
 @pytest.fixture(scope="module")
 def frames(model: Model, field: CarriedField) -> list[ObservedFrame]:
-    rng = np.random.default_rng(3)
-    simulation = Simulation(model, TRUTH)
-    state, out = simulation.initial_state(), []
-    for k in range(43):
-        if k % 3 == 0:
-            out.append(surface_frame(state.time_s, model.body, field, state.u, 300, NOISE_M, rng))
-        state, _ = simulation.step(state)
-    return out
+    return frames_of(model, field)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A ball of smaller cells, of which it is told how well it is known: its frames, a window and what that said."""
+
+    model: Model
+    field: CarriedField
+    frames: list[ObservedFrame]
+    window: SlidingWindow
+    said: list
 
 
 def window(model: Model, field: CarriedField, config: WindowConfig = SMALL, **more) -> SlidingWindow:
@@ -64,14 +83,16 @@ def run(target: SlidingWindow, frames: list[ObservedFrame], since_s: float = 100
 
 
 @pytest.fixture(scope="module")
-def followed(model: Model, field: CarriedField, frames: list[ObservedFrame]) -> tuple[SlidingWindow, list]:
-    target = window(model, field)
-    return target, run(target, frames)
+def followed() -> Followed:
+    model = model_of(0.0155)
+    field = carry_field(model.body)
+    target, frames = window(model, field), frames_of(model, field)
+    return Followed(model, field, frames, target, run(target, frames))
 
 
-def test_stiffness_and_plane_are_found(followed: tuple[SlidingWindow, list]) -> None:
+def test_stiffness_and_plane_are_found(followed: Followed) -> None:
     """After one bounce E is known to better than 3 % and the plane to 0.3 mm, and the intervals say so."""
-    target, said = followed
+    target, said = followed.window, followed.said
     stiffness, offset = said[-1].parameters
     assert target.status == "tracking"
     assert stiffness.observable and offset.observable
@@ -82,9 +103,9 @@ def test_stiffness_and_plane_are_found(followed: tuple[SlidingWindow, list]) -> 
     assert abs(offset.value) < 3 * offset.std
 
 
-def test_nothing_is_claimed_before_the_body_touches(followed: tuple[SlidingWindow, list]) -> None:
+def test_nothing_is_claimed_before_the_body_touches(followed: Followed) -> None:
     """In the air the motion depends on neither, and it says so."""
-    _, said = followed
+    said = followed.said
     assert said[0] is None and said[1] is None
     first = said[2]
     assert first.status == "tracking"
@@ -92,9 +113,9 @@ def test_nothing_is_claimed_before_the_body_touches(followed: tuple[SlidingWindo
     assert first.parameters[1].reason == "the body never touched the plane"
 
 
-def test_mesh_follows_the_truth(model: Model, followed: tuple[SlidingWindow, list]) -> None:
+def test_mesh_follows_the_truth(followed: Followed) -> None:
     """The newest state puts the ball's centre where it is: 300 points with 0.5 mm noise average to far below 0.3 mm."""
-    _, said = followed
+    model, said = followed.model, followed.said
     simulation = Simulation(model, TRUTH)
     state = simulation.initial_state()
     for _ in range(42):
@@ -103,28 +124,26 @@ def test_mesh_follows_the_truth(model: Model, followed: tuple[SlidingWindow, lis
     assert np.abs(weight @ (said[-1].u_m - state.u)).max() < 3e-4
 
 
-def test_it_slides(followed: tuple[SlidingWindow, list]) -> None:
-    target, said = followed
+def test_it_slides(followed: Followed) -> None:
+    target, said = followed.window, followed.said
     sizes = [e.frames_in_window for e in said if e is not None]
     assert max(sizes) == SMALL.grow_to_frames
     assert sizes[-1] == SMALL.frames
     assert target.counters.frames_used == len(said) and target.counters.frames_cut == 0
 
 
-def test_sliding_does_not_forget(followed: tuple[SlidingWindow, list]) -> None:
+def test_sliding_does_not_forget(followed: Followed) -> None:
     """What left the window is remembered: the interval does not widen again by more than half."""
-    _, said = followed
+    said = followed.said
     narrowest = min(e.parameters[0].std for e in said[-6:])
     assert said[-1].parameters[0].std < 1.5 * narrowest
     assert said[-1].parameters[0].std < 0.1 * 6000
 
 
-def test_same_frames_same_bits(
-    model: Model, field: CarriedField, frames: list[ObservedFrame], followed: tuple[SlidingWindow, list]
-) -> None:
+def test_same_frames_same_bits(followed: Followed) -> None:
     """To the frames after it began to slide."""
-    again = run(window(model, field), frames[: SMALL.grow_to_frames + 2])
-    for a, b in zip(followed[1], again):
+    again = run(window(followed.model, followed.field), followed.frames[: SMALL.grow_to_frames + 2])
+    for a, b in zip(followed.said, again):
         assert (a is None) == (b is None)
         if a is not None:
             assert [p.value for p in a.parameters] == [p.value for p in b.parameters]
