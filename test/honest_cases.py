@@ -30,7 +30,6 @@ from soft_estimator.studies.estimate_setup import observe_truth
 TRUTH_PA = 30e3
 # What the grid does to an answer has tests of its own.
 QUICK: dict[str, Any] = {"max_iterations": 6, "grid_error_nodes": 0}
-BODY: dict[str, Any] = {**ball()["body"], "spacing_m": "20 mm"}
 OBSERVE: dict[str, Any] = {**ball()["observe"], "noise": {}, "points_per_frame": 200}
 
 
@@ -48,7 +47,7 @@ def assumed(**changes: Any) -> Scene:
     """What the estimate takes for granted."""
     estimate = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "33 kPa"}, **QUICK}
     return build_scene(
-        load(SceneConfig, ball(**{"body": BODY, "observe": OBSERVE, "estimate": estimate, **changes}), "scene"), Path()
+        load(SceneConfig, ball(**{"observe": OBSERVE, "estimate": estimate, **changes}), "scene"), Path()
     )
 
 

@@ -200,7 +200,7 @@ def test_a_prediction_is_scored_against_the_points_to_come(scene: Scene) -> None
         frames.append((5.0 + 0.005 * k, points + 0.002 * normal / np.linalg.norm(normal, axis=1)[:, None]))
     made = score_prediction(scene, estimate_at(scene, 5.0, states[0]), frames, 5.0, backend)
     assert made["frames"] == 3 and made["horizon_s"] == pytest.approx(0.03) and made["failed"] == ""
-    # φ is a distance to first order only: 2 mm off a trilinear field of 14 mm cells it errs by a few percent
+    # φ is a distance to first order only: 2 mm off a trilinear field of 20 mm cells it errs by a few percent
     assert made["rms_m"] == pytest.approx(0.002, rel=0.06)
-    assert made["rms_voxels"] == pytest.approx(made["rms_m"] / 0.014)
+    assert made["rms_voxels"] == pytest.approx(made["rms_m"] / 0.02)
     assert score_prediction(scene, estimate_at(scene, 9.0), frames, 5.0, backend) is None

@@ -86,12 +86,12 @@ def test_a_folder_of_the_same_frames_gives_the_same_estimates(
 def test_surface_and_held_out_frames(replayed: ReplayResult) -> None:
     surface, ahead = replayed.metrics["surface"], replayed.metrics["held_out"]
     assert surface["frames"] == replayed.metrics["estimates"]
-    assert 0 < surface["rms_voxels"] < 0.05  # a voxel is 14 mm
+    assert 0 < surface["rms_voxels"] < 0.05  # a voxel is 20 mm
     # 30 % of 9 frames are 3: at 90, 105 and 120 ms, predicted from the estimate at 75 ms.
     assert ahead["frames"] == 3 and ahead["from_stamp_s"] == pytest.approx(1.075)
     assert ahead["horizon_s"] == pytest.approx(0.045) and ahead["failed"] == ""
     # In 45 ms the ball moves by some 30 mm.
-    assert 0 < ahead["rms_m"] < 0.0005 and ahead["rms_voxels"] == pytest.approx(ahead["rms_m"] / 0.014)
+    assert 0 < ahead["rms_m"] < 0.0005 and ahead["rms_voxels"] == pytest.approx(ahead["rms_m"] / 0.02)
 
 
 def test_a_replay_keeps_its_posterior_and_goes_to_other_simulators(replayed: ReplayResult, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_ball import ball, scene_of, write_scene
+from tiny_ball import scene_of, write_scene
 
 from soft_estimator.cli import main
 from soft_estimator.commands import console
@@ -19,8 +19,7 @@ from soft_estimator.studies.estimate import EstimateResult, estimate_scene
 from soft_estimator.studies.estimate_keeping import Keeper
 
 ESTIMATE = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": "60 kPa"}, "starts": 2, "seed": 3}
-BODY = {**ball()["body"], "spacing_m": "20 mm"}
-SHORT: dict[str, Any] = {"body": BODY, "time": {"step_s": "5 ms", "duration_s": 0.06}, "estimate": ESTIMATE}
+SHORT: dict[str, Any] = {"time": {"step_s": "5 ms", "duration_s": 0.06}, "estimate": ESTIMATE}
 
 
 def ended_after(steps: int, folder: Path) -> EstimateResult:
