@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class LiveEstimate:
         posterior: of the estimated parameters together, None where only the answers are known (a recorded message).
         memory: what the model's terms remember at stamp_s, by name (`State.memory`).
         verdict: whether the model fits the window's frames. settled: whether the fit has reached its minimum; where
-            not, the way that is left is part of the deviations.
+            not, the way that is left is part of the deviations, and no value counts as observed.
     """
 
     stamp_s: float
@@ -51,6 +51,17 @@ class LiveEstimate:
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     verdict: FitVerdict = field(default_factory=FitVerdict)
     settled: bool = True
+
+
+NOT_SETTLED = "the fit has not settled yet"
+
+
+def unvouched(estimate: LiveEstimate) -> LiveEstimate:
+    """The estimate of a window that has not settled: its values are on their way, and none of them is vouched for. How
+    far the minimum is, the linearisation does not tell beyond where it holds; of a ball seen again after its first
+    touch, with a frame missing, it was off by twelve of the deviations stated."""
+    doubted = tuple(replace(p, observable=False, reason=p.reason or NOT_SETTLED) for p in estimate.parameters)
+    return replace(estimate, parameters=doubted)
 
 
 @dataclass

@@ -27,7 +27,7 @@ from soft_estimator.estimation.window.bent_start import BentStarts
 from soft_estimator.estimation.window.episode import Episodes, Locate
 from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, finite_points, frame_of, usable_points
 from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
-from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
+from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate, unvouched
 from soft_estimator.estimation.window.misfit import MisfitWatch
 from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
 from soft_estimator.estimation.window.own_step import Refined, StepError
@@ -365,7 +365,9 @@ class SlidingWindow:
         if self.status == "starting":
             return None
         self._step_error.look(fit, answer, self.lasting, in_time)
-        return self._published(fit, answer, newest, stamp_s, start, notes)
+        said = self._published(fit, answer, newest, stamp_s, start, notes)
+        self.last = said if said.settled else unvouched(said)
+        return self.last
 
     def _published(
         self,
