@@ -17,6 +17,7 @@ from soft_estimator.estimation.variables import Variables, natural_slope, to_nat
 # A parameter counts as observed when the data narrowed it at least this much below its prior: as much as three more
 # observations as good as the prior would.
 NARROWED = 0.5
+NOT_TOUCHED = "it has not touched the ground yet: a free fall shows nothing of it"
 _LEAST_NOISE = 0.1  # of the stated noise: exact points must not claim a certainty that the arithmetic does not have
 
 
@@ -156,7 +157,7 @@ def noise_scale(residual: np.ndarray, variables: int) -> float:
 
 def _reasons(v: Variables, information: np.ndarray, covariance: np.ndarray, touched: bool) -> list[str]:
     """Why each variable is not observable, "" where it is."""
-    out = []
+    out, has_ground = [], any(variable.kind.term == "contact" for variable in v.variables)
     for j, variable in enumerate(v.variables):
         narrowed = float(np.sqrt(covariance[j, j])) / variable.prior_std
         if narrowed < NARROWED:
@@ -165,7 +166,7 @@ def _reasons(v: Variables, information: np.ndarray, covariance: np.ndarray, touc
         if variable.kind.term in ("contact", "friction") and not touched:
             out.append("the body never touched the plane")
         elif information[j, j] * variable.prior_std**2 < 1.0:
-            out.append(variable.kind.hidden)
+            out.append(NOT_TOUCHED if has_ground and not touched else variable.kind.hidden)
         else:
             out.append(f"the data cannot tell it from {_partner(v.labels, covariance, j)}")
     return out
