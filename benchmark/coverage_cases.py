@@ -60,6 +60,7 @@ def shape_of(kind: str, size: float) -> dict[str, Any]:
     }[kind]
 
 
+CLAMPED = 0.6  # part of the half height at which the clamp of a held body begins
 LOWEST = {"sphere": 1.0, "box": 0.7, "torus": 1.0, "capsule": 0.5, "dumbbell": 0.6}  # half heights, of the radius
 
 
@@ -86,7 +87,7 @@ def draw(seed: int, wrong: bool) -> Drawn:
         common["contact"] = {"stiffness_pa_per_m": 2e7, "sharpness_per_m": 2000, "offset_m": 0.01 - bottom}
         estimated.append("plane_offset_m")
     else:
-        common["fixed"] = [{"low_m": [-0.1, -0.6 * bottom, -0.1], "high_m": [0.1, 0.1, 0.1]}]
+        common["fixed"] = [{"low_m": [-0.1, -CLAMPED * bottom, -0.1], "high_m": [0.1, 0.1, 0.1]}]
     material = {"youngs_modulus_pa": youngs, "poissons_ratio": nu, "stiffness_damping_s": damping}
     truth = {
         **common,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from coverage_cases import SHAPES, SIZE_M, SPACING_M, STEP_S, draw, scene_of, shape_of
+from coverage_cases import CLAMPED, LOWEST, SHAPES, SIZE_M, SPACING_M, STEP_S, draw, scene_of, shape_of
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.camera.observing import UnseenBody, camera_frame
@@ -54,8 +54,7 @@ def recording(seed: int, case: str) -> Recording:
     told["estimate"]["parameters"] = ["youngs_modulus_pa", "stiffness_damping_s"]
     sign = float(rng.choice([-1.0, 1.0]))
     if case == "wrong body":
-        kind = told["name"].partition("_")[0]
-        truth["body"]["shape"] = shape_of(str(rng.choice([other for other in SHAPES if other != kind])), 1.0)
+        truth["body"]["shape"] = shape_of(str(rng.choice(others(told))), 1.0)
     elif case == "scale":
         truth["body"]["shape"] = shape_of(told["name"].partition("_")[0], 1 + sign * float(rng.uniform(0.03, 0.15)))
     elif case == "density":
@@ -65,6 +64,13 @@ def recording(seed: int, case: str) -> Recording:
     scene = scene_of(truth)
     frames = changed(observed(scene, case, rng), case, rng)
     return Recording(scene_of(told), frames, float(truth["material"]["youngs_modulus_pa"]), drawn.words)
+
+
+def others(told: dict[str, Any]) -> list[str]:
+    """Other shapes than the one that is told; of a held body those that its clamp reaches."""
+    kind = told["name"].partition("_")[0]
+    least = 0.0 if "contact" in told else CLAMPED * LOWEST[kind]
+    return [other for other in SHAPES if other != kind and LOWEST[other] > least]
 
 
 def case_of(k: int, seed: int) -> str:
