@@ -17,6 +17,7 @@ from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.whole_cloud import WholeCloud
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.estimation.window.arrival import Knowledge
+from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.estimation.window.window_fit import WindowFit
@@ -260,6 +261,24 @@ def test_a_window_that_has_not_settled_is_as_wide_as_the_way_that_is_left(torus:
     own = np.linalg.inv(fit.knowledge.information + fit._data(rows)[0])
     factor = 1.0 + float(step[:2] @ np.linalg.solve(own[:2, :2], step[:2]))
     np.testing.assert_allclose(answer.covariance, factor * own, rtol=1e-6, atol=1e-9 * answer.covariance.max())
+
+
+def test_a_window_that_follows_the_wrong_stiffness_leaves_it(torus: Experiment) -> None:
+    """Before it vouches for half the true stiffness, a window tries twice of it, once: the cost there is lower, and E,
+    which six frames tell to some 2 %, within 5 % of the truth. One that has no time for it, or that is at the lowest
+    minimum, stays where it is."""
+    frames = seen(torus, 6, 0.02)
+    softer = replace(torus, truth=torus.truth.replace(youngs_modulus_pa=0.5 * torus.truth.youngs_modulus_pa))
+    wrong = swinging_fit(softer, frames)
+    # As narrow and settled as at a minimum.
+    claimed = replace(wrong.answer(), settled=True, covariance=1e-4 * np.eye(len(wrong.at.z)))
+    variables, others = wrong.motion.variables, OtherStiffnesses()
+    assert others.better(wrong, claimed, variables, lambda seconds: False) is wrong and not others.looked
+    right = others.better(wrong, claimed, variables, lambda seconds: True)
+    assert right is not wrong and wrong.cost_of(right) < wrong.cost_of(wrong) - 2.0
+    assert np.exp(right.at.z[0]) == pytest.approx(torus.truth.youngs_modulus_pa[0], rel=0.05)
+    assert others.better(right, claimed, variables, lambda seconds: True) is right  # once is enough
+    assert OtherStiffnesses().better(right, claimed, variables, lambda seconds: True) is right
 
 
 def test_a_body_that_lies_still_is_waited_for(falling: Experiment, fall: list[ObservedFrame]) -> None:

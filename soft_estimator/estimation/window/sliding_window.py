@@ -29,6 +29,7 @@ from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, 
 from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate, unvouched
 from soft_estimator.estimation.window.misfit import MisfitWatch
+from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
 from soft_estimator.estimation.window.own_step import Refined, StepError
 from soft_estimator.estimation.window.refusals import Refusals
@@ -90,7 +91,7 @@ class SlidingWindow:
         self._step_error = StepError(self.episodes.steps, self.backend, self.kinds)
         self._budget = TimeBudget(clock)
         self.counters, self.refusals = Counters(), Refusals()
-        self._bent = BentStarts()
+        self._bent, self._others = BentStarts(), OtherStiffnesses()
         self.last: LiveEstimate | None = None
         self.waiting_for = ""  # why the last frame did not count
         self._still: ObservedFrame | None = None  # a frame since which the body has not moved
@@ -102,6 +103,8 @@ class SlidingWindow:
         self._order = FrameOrder(self.config)
         self._lost = False
         self._misfit = MisfitWatch()
+        if not self.lasting.begun:  # what was looked at is not kept, so it is to be looked at again
+            self._others = OtherStiffnesses()
         self._step_error.end_episode()
 
     def use(self, config: WindowConfig) -> None:
@@ -358,6 +361,10 @@ class SlidingWindow:
         self, fit: WindowFit, stamp_s: float, start: float, notes: tuple[str, ...], in_time: Callable[[float], bool]
     ) -> LiveEstimate | None:
         answer = fit.answer()
+        better = self._others.better(fit, answer, self.lasting.variables, in_time)
+        if better is not fit:
+            self._fit = fit = better
+            answer = fit.answer()
         newest = fit.settled(-1, answer.z)
         notes = notes + self._bent.notes + self._watch_fit(fit, answer, newest.residual)
         if self._fit is None:

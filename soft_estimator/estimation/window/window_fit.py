@@ -7,6 +7,7 @@ is simulated again when the variables have moved so far that the linearisation n
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -142,6 +143,18 @@ class WindowFit:
         finally:
             self._in_time = always
         self.at, self._damping = found.at, found.damping
+
+    def searched_from(self, z: np.ndarray, iterations: int) -> WindowFit:
+        """Another fit of the same frames: where a search from z (P,) leads in at most so many simulations."""
+        other = copy(self)
+        other.at = self.motion.run(z, [e.frame for e in self.frames], self.at.fallback_parts)
+        other._damping = Damping().first
+        other.refine(iterations, always)
+        return other
+
+    def cost_of(self, other: WindowFit) -> float:
+        """The cost of a fit of the same frames, in units of the noise that this one sees."""
+        return self._cost(other.at)
 
     def step(self, at: WindowRun, damping: float) -> Step:
         rows = self._evaluation(at)
