@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,18 +66,36 @@ ROOMS = [
 ]
 
 
-def imported(tree: ast.AST, module: list[str]) -> Iterator[tuple[list[str], bool]]:
+@cache
+def parsed(source: str) -> ast.Module:
+    """Two rules read every file."""
+    return ast.parse(source)
+
+
+def statements(body: Sequence[ast.stmt], inside: bool = False, typing: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+    """Every statement, and whether it stands in a function; typing: also what only type checkers read."""
+    for node in body:
+        if not typing and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node, inside
+        deeper = inside or isinstance(node, ast.FunctionDef)
+        parts = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+        for name in ("body", "orelse", "finalbody"):
+            for part in parts:
+                yield from statements(getattr(part, name, ()), deeper, typing)
+
+
+def imported(source: str, module: list[str], typing: bool = True) -> Iterator[tuple[list[str], bool]]:
     """Every import in a module as (dotted name in parts, whether it stands at module level)."""
-    inside = {id(node) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for node in ast.walk(f)}
-    for node in ast.walk(tree):
+    for node, inside in statements(parsed(source).body, typing=typing):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name.split("."), id(node) not in inside
+                yield alias.name.split("."), not inside
         elif isinstance(node, ast.ImportFrom):
             base = module[: len(module) - node.level] if node.level else []
             base = base + (node.module.split(".") if node.module else [])
             for alias in node.names:
-                yield [*base, alias.name], id(node) not in inside
+                yield [*base, alias.name], not inside
 
 
 def violations(source: str, path: Path) -> list[str]:
@@ -84,7 +103,7 @@ def violations(source: str, path: Path) -> list[str]:
     room = path.with_suffix("").parts[0]
     module = ["soft_estimator", *path.with_suffix("").parts]
     found = []
-    for name, at_module_level in imported(ast.parse(source), module):
+    for name, at_module_level in imported(source, module):
         if name[0] == "soft_estimator":
             target = name[1] if len(name) > 1 else "__init__"
             if target not in ALLOWED[room] | {room}:
@@ -106,18 +125,11 @@ def test_imports_keep_their_directions() -> None:
     assert not found, "\n".join(found)
 
 
-class _WhatRuns(ast.NodeTransformer):
-    """Leaves out what only type checkers read."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        return None if ast.unparse(node.test).endswith("TYPE_CHECKING") else self.generic_visit(node)
-
-
 def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
     """Which modules each module imports as it is imported itself; sources by dotted name, packages by their own."""
     graph: dict[str, set[str]] = {}
     for name, source in sources.items():
-        at_once = [parts for parts, top in imported(_WhatRuns().visit(ast.parse(source)), name.split(".")) if top]
+        at_once = [parts for parts, top in imported(source, name.split("."), typing=False) if top]
         # `from a.b import c` means the module a.b.c where there is one, else a name of a.b
         found = (next((n for n in (".".join(p), ".".join(p[:-1])) if n in sources), name) for p in at_once)
         graph[name] = set(found) - {name}
