@@ -35,6 +35,7 @@ class Inspection:
         patch: part of the body's surface that each point lies on, (n,); -1 for what is no point of a cloud.
         std_m: stated noise of each point [m], (n,); NaN for what is none.
         neighbour: nearest point of its frame, as an index of these arrays, (n,).
+        by_offset: change of each residual with an offset of the surface outwards [1/m], (n,).
     """
 
     sources: tuple[Source, ...]
@@ -42,6 +43,7 @@ class Inspection:
     patch: np.ndarray
     std_m: np.ndarray
     neighbour: np.ndarray
+    by_offset: np.ndarray
 
 
 def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> Inspection:
@@ -55,6 +57,7 @@ def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> I
     patches = SurfacePatches(model.body, int(np.median(clouds)) if clouds else 0)
     rows: list[np.ndarray] = []
     places: list[Places] = []
+    offsets: list[np.ndarray] = []
     for frame in problem.frames:
         path.go_to(frame.time_s)
         a, b = path.before, path.after
@@ -67,12 +70,13 @@ def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> I
         if a.changes is not None and b.changes is not None:
             changes = seen.changes(FrameChanges(a.changes, b.changes, share, directions, backend.to_host))
         rows.append(frame_columns(sources, changes, look))
+        offsets.append(look.by_offset)
         places.append(patches.of(frame, at.u, len(seen.residual)))
     joined = np.concatenate(rows)
     parts: tuple[np.ndarray, ...] = ()
     if sources:
         parts = tuple(np.split(joined, np.cumsum([len(source.directions) for source in sources])[:-1], axis=1))
-    return Inspection(tuple(sources), parts, *joined_places(places))
+    return Inspection(tuple(sources), parts, *joined_places(places), np.concatenate(offsets))
 
 
 def frame_columns(sources: list[Source], changes: np.ndarray | None, look: SeenFrame) -> np.ndarray:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from soft_estimator.estimation.fitting.consider import Effect, effects, model_effect, mostly
+from soft_estimator.estimation.fitting.consider import Effect, details_effect, effects, model_effect, mostly
 from soft_estimator.estimation.fitting.uncertainty import describe
 from soft_estimator.estimation.fitting.widening import beyond_chance, halves_apart, widening
 from soft_estimator.estimation.fixed_numbers import Source
@@ -27,7 +29,7 @@ def inspection(columns: np.ndarray, *, each_frame: bool = False) -> Inspection:
     still = tuple(ParameterGradient.zero(1) for _ in range(columns.shape[1]))
     source = Source("density_kg_m3", "the density", "weigh it", still, None, each_frame)
     nothing = np.zeros(ROWS)
-    return Inspection((source,), (columns,), nothing.astype(int), nothing, nothing.astype(int))
+    return Inspection((source,), (columns,), nothing.astype(int), nothing, nothing.astype(int), nothing)
 
 
 def minimum(residual: np.ndarray) -> np.ndarray:
@@ -52,6 +54,17 @@ def test_an_error_of_its_own_in_every_frame_averages_out() -> None:
     drawn = [minimum(columns[:, 0] * RNG.normal(size=FRAMES)[FRAME]) for _ in range(4000)]
     np.testing.assert_allclose(np.std(drawn, axis=0), each.std, rtol=0.05)
     assert each.moves.shape == (2, FRAMES) and common.moves.shape == (2, 1)
+
+
+def test_patches_that_lie_off_move_the_estimate_each_by_itself() -> None:
+    """Offsets d_p of the patches, the same in all frames, change residuals by b d_p: in a linear problem the estimate
+    moves by S d exactly, to rounding. Rows that lie on no patch (-1) have no offset."""
+    by_offset, patch = RNG.normal(size=ROWS), RNG.integers(-1, 4, ROWS)
+    found = replace(inspection(np.zeros((ROWS, 1))), patch=patch, by_offset=by_offset)
+    effect = details_effect(found, JACOBIAN, WEIGHT, INVERSE, 0.5)
+    offsets, noise = RNG.normal(size=4), RNG.normal(size=ROWS)
+    moved = noise + by_offset * np.where(patch >= 0, 0.5 * offsets[patch], 0.0)
+    np.testing.assert_allclose(minimum(moved) - minimum(noise), effect.moves @ offsets, atol=1e-12)
 
 
 def test_what_dominates_is_said_with_its_remedy() -> None:

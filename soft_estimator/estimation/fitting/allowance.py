@@ -15,9 +15,14 @@ _GRID_SHARE = 0.03
 _ISOTROPIC_SHARE = 0.3
 
 
+def shape_std_m(known: KnownToConfig, body: Body) -> float:
+    """How far patches of the shape may lie off as they are known [m]."""
+    radius = 0.5 * float(np.ptp(body.surface_positions_m(), axis=0).max())
+    return math.hypot(known.shape_offset_m, 0.5 * known.shape_scale * radius)
+
+
 def allowance_m(known: KnownToConfig, body: Body, isotropic_std_m: float = 0.0) -> float:
     """How far patches may be off without a complaint [m]: what the shape is known to, the grid's own error, and what
     isotropic noise does on a curved surface."""
-    radius = 0.5 * float(np.ptp(body.surface_positions_m(), axis=0).max())
     grid = math.hypot(_GRID_SHARE * body.grid.spacing_m, _ISOTROPIC_SHARE * isotropic_std_m)
-    return math.hypot(known.shape_offset_m, 0.5 * known.shape_scale * radius, grid)
+    return math.hypot(shape_std_m(known, body), grid)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from soft_estimator.config_estimation import KnownToConfig
-from soft_estimator.estimation.fitting.allowance import allowance_m
-from soft_estimator.estimation.fitting.consider import Effect, effects, model_effect
+from soft_estimator.estimation.fitting.allowance import allowance_m, shape_std_m
+from soft_estimator.estimation.fitting.consider import Effect, details_effect, effects, model_effect
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
 from soft_estimator.estimation.fitting.widening import frame_widening, widening
@@ -40,6 +40,8 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     inverse = np.linalg.inv(jacobian.T @ (jacobian * weight[:, None]) + prior)
     moved = effects(inspection, jacobian, weight, at.frame, inverse)
     if known is not None:
+        details_m = shape_std_m(known, problem.model.body)
+        moved.append(details_effect(inspection, jacobian, weight, inverse, details_m))
         moved.append(model_effect(problem.variables, known.model))
     # What frames show is in the covariance already.
     by_frames = frame_widening(at, inverse, found.noise_scale)

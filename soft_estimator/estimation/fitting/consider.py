@@ -18,6 +18,7 @@ from soft_estimator.estimation.variables import Variables
 # What contributes less than this part of a variance does not dominate it.
 DOMINATES = 0.5
 MODEL = ("model", "the model itself", "use a finer grid")
+DETAILS = ("shape_details", "the details of the shape", "let it move more, or scan it finely")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +63,20 @@ def effects(
             moves = gain @ columns
         out.append(Effect(source.name, source.title, source.remedy, moves))
     return out
+
+
+def details_effect(
+    inspection: Inspection, jacobian: np.ndarray, weight: np.ndarray, covariance: np.ndarray, std_m: float
+) -> Effect:
+    """Patches of the surface that lie somewhat off, each by itself and the same in all frames: std_m each [m].
+
+    A fit that is off by as much is not called wrong for it. A body that hardly moves can be bent to explain it; one
+    that falls and bounces carries its shape with it, and its stiffness does not come from where its patches lie.
+    """
+    gain = -covariance @ (jacobian * (weight * inspection.by_offset)[:, None]).T
+    used, place = np.unique(inspection.patch, return_inverse=True)
+    moves = np.stack([np.bincount(place, row, len(used)) for row in gain])
+    return Effect(*DETAILS, std_m * moves[:, used >= 0])
 
 
 def model_effect(variables: Variables, relative: float) -> Effect:
