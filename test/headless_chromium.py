@@ -57,7 +57,7 @@ def chromium(profile: Path, width: int = 1280, height: int = 900, dark: bool = F
         page.quit()
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "the page") -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 180.0, what: str = "the page") -> Any:
     """The condition's value once it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -81,7 +81,7 @@ def test_undamped_vibration_keeps_its_energy(beam, first_mode, amplitude):
 @pytest.mark.parametrize("amplitude", [1e-3, 0.3])
 def test_hht_loses_less_than_a_percent(beam, first_mode, amplitude):
     """HHT's own damping ratio goes with (ωΔt)³ (1e-5 here, with α = -0.05): 0.2 % of the energy in ten periods, also at
-    0.3 of the length, where θ = ½ gains 0.6 % (and lagged rotations 43 %)."""
+    0.3 of the length, where θ = ½ gains 0.9 % (and lagged rotations 373 %)."""
     energy, _ = swing(held_beam(beam, hht_scheme(step_of(first_mode))), first_mode, amplitude * LENGTH, 10)
     assert energy.min() > 0.99 and energy.max() < 1.001
 
