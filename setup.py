@@ -101,7 +101,7 @@ setup(
         "ros": ROS_REQUIREMENTS,
         "bench": ["scikit-fem>=10,<13"],  # another solver to compare with
         "dask": ["distributed>=2024.1,<2027"],  # fleets of bags
-        "viewer": ["viser>=1.1,<2"],
+        "viewer": ["viser>=1.1.1,<2"],
         "browser": ["selenium>=4.20,<5"],  # tests in a real Chromium
         # tests that open exported bodies in other simulators
         "export-test": [
