@@ -27,12 +27,14 @@ FLAGS = (
     "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader",
 )
+# Pixels drawn for each of the page, each way: all of them take a processor without a graphics card twice as long.
+DRAWN = 0.5
 # Advice about speed from inside the drawing library, not a fault.
 HARMLESS = ("willReadFrequently", "GPU stall due to ReadPixels", "THREE.Clock: This module has been deprecated")
 
 
 @contextmanager
-def chromium(profile: Path, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Any]:
+def chromium(profile: Path, width: int = 1280, height: int = 900) -> Iterator[Any]:
     """A driver of a fresh Chromium whose page is width x height pixels."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs Selenium: pip install selenium")
     from selenium.webdriver.chrome.service import Service
@@ -47,14 +49,31 @@ def chromium(profile: Path, width: int = 1280, height: int = 900, dark: bool = F
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     page = webdriver.Chrome(options=options, service=Service(driver))
     try:
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        if dark:
-            scheme = {"name": "prefers-color-scheme", "value": "dark"}
-            page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        _show_as(page, width, height)
         yield page
     finally:
         page.quit()
+
+
+def _show_as(page: Any, width: int, height: int, dark: bool = False) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": DRAWN, "mobile": width < 600}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    if dark:
+        scheme = {"name": "prefers-color-scheme", "value": "dark"}
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+
+@contextmanager
+def another_tab(page: Any, width: int, height: int, dark: bool) -> Iterator[Any]:
+    """Of the same browser, of another size: a fresh browser would compile all shaders anew."""
+    first = page.current_window_handle
+    page.switch_to.new_window("tab")
+    try:
+        _show_as(page, width, height, dark)
+        yield page
+    finally:
+        page.close()
+        page.switch_to.window(first)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 180.0, what: str = "the page") -> Any:
@@ -75,7 +94,7 @@ def complaints(page: Any) -> list[str]:
 
 
 def pixels(page: Any, element: Any) -> np.ndarray:
-    """An element as it is drawn, (height, width, 3)."""
+    """An element as it is drawn, (DRAWN height, DRAWN width, 3)."""
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
     return np.asarray(Image.open(io.BytesIO(element.screenshot_as_png)).convert("RGB")).astype(int)
 

@@ -118,14 +118,18 @@ async function draw() {
   });
   await Plotly.react("view", traces(), layout(), { displaylogo: false, responsive: true, displayModeBar: false });
 }
+// The next moment follows when this one is drawn: a timer that does not wait leaves a slow machine no time for anything else.
 function play() {
-  if (state.timer) { clearInterval(state.timer); state.timer = null; byId("play").textContent = "Play"; return; }
+  if (state.timer) { clearTimeout(state.timer); state.timer = null; byId("play").textContent = "Play"; return; }
   byId("play").textContent = "Stop";
-  state.timer = setInterval(() => {
+  const next = async () => {
+    const now = state.timer;
     state.moment = (state.moment + 1) % state.scene.moments.length;
     byId("moment").value = state.moment;
-    draw();
-  }, 450);
+    await draw();
+    if (state.timer === now) state.timer = setTimeout(next, 450);
+  };
+  state.timer = setTimeout(next, 450);
 }
 async function start() {
   try {

@@ -1,11 +1,13 @@
-"""Who takes a source's updates in tests: it keeps them."""
+"""Who takes a source's updates in tests and keeps them; the browser that pages are opened in."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from headless_chromium import chromium, complaints
 
 from soft_estimator.viewer.updates import ViewUpdate
 
@@ -42,3 +44,18 @@ class Keeper:
 @pytest.fixture
 def keeper() -> Keeper:
     return Keeper()
+
+
+@pytest.fixture(scope="session")
+def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One for all pages: without a graphics card a fresh one compiles the same shaders for ten seconds and more."""
+    with chromium(tmp_path_factory.mktemp("profile"), 1280, 800) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def browser(_chromium: Any) -> Iterator[Any]:
+    """Handed back empty, with nothing in its console."""
+    yield _chromium
+    _chromium.get("about:blank")
+    complaints(_chromium)

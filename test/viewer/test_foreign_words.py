@@ -6,12 +6,11 @@ import html
 import re
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from headless_chromium import chromium, wait_until
+from headless_chromium import wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,14 +112,13 @@ def test_corners_that_make_no_triangles_are_refused_in_one_line() -> None:
         assert np.array_equal(mesh.colours["x"][mesh.faces][..., 0], faces / 5.0)
 
 
-def test_no_script_runs_in_a_browser(viewer: Viewer, tmp_path: Path) -> None:
+def test_no_script_runs_in_a_browser(viewer: Viewer, browser: Any) -> None:
     """Title, status, line, name, unit and reason with an <iframe> that would rename the page: nothing of it is made."""
-    with chromium(tmp_path, 1000, 800) as page:
-        viewer.show(hostile_update(1.0, SCRIPT))
-        page.get(viewer.url)
-        wait_until(lambda: "srcdoc" in text_of(page), what="the words, as text")
-        assert page.execute_script("return document.querySelectorAll('iframe').length") == 0
-        assert page.execute_script("return document.title") != "taken"
+    viewer.show(hostile_update(1.0, SCRIPT))
+    browser.get(viewer.url)
+    wait_until(lambda: "srcdoc" in text_of(browser), what="the words, as text")
+    assert browser.execute_script("return document.querySelectorAll('iframe').length") == 0
+    assert browser.execute_script("return document.title") != "taken"
 
 
 def text_of(page: Any) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import trimesh
 import yaml
-from headless_chromium import chromium, complaints, pixels, wait_until
+from headless_chromium import DRAWN, complaints, pixels, wait_until
 
 from soft_estimator.viewer.page import Viewer
 from soft_estimator.viewer.plots import value_range
@@ -90,11 +90,10 @@ def fed() -> Iterator[Fed]:
 
 
 @pytest.fixture(scope="module")
-def opened(fed: Fed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with chromium(tmp_path_factory.mktemp("profile"), 1280, 800) as page:
-        page.get(fed.viewer.url)
-        wait_until(lambda: "Young's modulus" in text_of(page), what="the panel")
-        yield page
+def opened(fed: Fed, browser: Any) -> Any:
+    browser.get(fed.viewer.url)
+    wait_until(lambda: "Young's modulus" in text_of(browser), what="the panel")
+    return browser
 
 
 def text_of(page: Any) -> str:
@@ -106,17 +105,17 @@ def button(page: Any, label: str) -> Any:
 
 
 def scene_pixels(page: Any) -> np.ndarray:
-    return pixels(page, page.find_element("tag name", "body"))[:, :880]
+    return pixels(page, page.find_element("tag name", "body"))[:, : round(880 * DRAWN)]
 
 
 def coral_pixels(page: Any) -> int:
-    image = scene_pixels(page)
     # Left of x = 330 the library may tell that WebGL runs in software.
-    return int(((image[:, 330:, 0] > image[:, 330:, 2] + 40) & (image[:, 330:, 0] > image[:, 330:, 1] + 25)).sum())
+    image = scene_pixels(page)[:, round(330 * DRAWN) :]
+    return int(((image[..., 0] > image[..., 2] + 40) & (image[..., 0] > image[..., 1] + 25)).sum())
 
 
 def test_the_twin_is_drawn_in_its_colours(opened: Any) -> None:
-    wait_until(lambda: coral_pixels(opened) > 5000, what="a coral ball")
+    wait_until(lambda: coral_pixels(opened) > 5000 * DRAWN**2, what="a coral ball")
 
 
 def test_plots_have_data(opened: Any, fed: Fed) -> None:
@@ -125,10 +124,11 @@ def test_plots_have_data(opened: Any, fed: Fed) -> None:
     assert "tracking at" in words and "7 frames in the window" in words
     place = "const r = document.querySelectorAll('.uplot canvas')[0].getBoundingClientRect();"
     assert opened.execute_script("return document.querySelectorAll('.uplot canvas').length") == 2
-    x, y, width, height = opened.execute_script(place + "return [r.x, r.y, r.width, r.height].map(Math.round)")
+    sides = opened.execute_script(place + "return [r.x, r.y, r.width, r.height]")
+    x, y, width, height = (round(DRAWN * side) for side in sides)
     image = pixels(opened, opened.find_element("tag name", "body"))[y : y + height, x : x + width]
     teal = (image[..., 1] > image[..., 0] + 40) & (image[..., 2] > image[..., 0] + 40)
-    assert teal.sum() > 100  # the curve; its band is paler
+    assert teal.sum() > 100 * DRAWN**2  # the curve; its band is paler
     assert fed.viewer._plots["youngs_modulus_pa"].samples > 10
 
 
