@@ -14,6 +14,7 @@ import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
 from soft_estimator.geometry.grid import SignedDistanceGrid
+from soft_estimator.geometry.surface import face_areas_m2
 from soft_estimator.geometry.tetrahedra import TetrahedralMesh, signed_volumes_m3
 
 # Nearest that a cut may come to a node, as a part of the edge. Long edges join nodes of the same cubic lattice, short
@@ -93,8 +94,7 @@ def tetrahedralise_volume(
 
 
 def _area_m2(mesh: TetrahedralMesh) -> float:
-    a, b, c = (mesh.vertices_m[mesh.surface_faces()[:, k]] for k in range(3))
-    return float(0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1).sum())
+    return float(face_areas_m2(mesh.vertices_m, mesh.surface_faces()).sum())
 
 
 def _lay(grid: SignedDistanceGrid, spacing_m: float, level_m: float) -> _Lattice:

@@ -226,26 +226,26 @@ def vertex_areas_m2(positions_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 def face_areas_m2(positions_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """Areas of triangles [m²], for positions (nv, 3) [m]; shape (nf,)."""
-    return 0.5 * np.linalg.norm(_face_cross(positions_m, faces), axis=1)
+    return 0.5 * np.linalg.norm(face_crosses_m2(positions_m[faces]), axis=1)
 
 
 def mesh_volume_m3(positions_m: np.ndarray, faces: np.ndarray) -> float:
     """Volume [m³] enclosed by outward oriented faces, by the divergence theorem: ∫ dV = ∫ x·n/3 dA."""
     # measured from the middle of the mesh: far from the origin the terms would cancel badly
     centred = positions_m - positions_m.mean(axis=0)
-    return float(np.einsum("ij,ij->", centred[faces[:, 0]], _face_cross(centred, faces)) / 6)
+    return float(np.einsum("ij,ij->", centred[faces[:, 0]], face_crosses_m2(centred[faces])) / 6)
 
 
 def vertex_normals(positions_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """Unit outward normal at each vertex, area weighted over its triangles; shape (nv, 3), zero where undefined."""
-    cross = np.repeat(_face_cross(positions_m, faces), 3, axis=0)
+    cross = np.repeat(face_crosses_m2(positions_m[faces]), 3, axis=0)
     corner = np.ravel(faces)
     total = np.stack([np.bincount(corner, weights=cross[:, k], minlength=len(positions_m)) for k in range(3)], axis=1)
     length = np.linalg.norm(total, axis=1, keepdims=True)
     return np.divide(total, length, out=np.zeros_like(total), where=length > 0)
 
 
-def _face_cross(positions_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """Twice the area vector [m²] of each triangle, shape (nf, 3)."""
-    a, b, c = (positions_m[faces[:, i]] for i in range(3))
+def face_crosses_m2(corners_m: np.ndarray) -> np.ndarray:
+    """(x₁ - x₀) × (x₂ - x₀) [m²], twice the area vector of each triangle, for corners (nf, 3, 3) [m]; shape (nf, 3)."""
+    a, b, c = corners_m[:, 0], corners_m[:, 1], corners_m[:, 2]
     return np.cross(b - a, c - a)

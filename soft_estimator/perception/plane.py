@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from soft_estimator.backends.cpu.cloud import count_inliers, plane_moments
+from soft_estimator.geometry.surface import face_crosses_m2
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.settings import NoiseSettings, PlaneSettings
 
@@ -122,7 +123,7 @@ def _search(
     chosen = usable if len(usable) <= settings.sample else rng.choice(usable, settings.sample, replace=False)
     sample, tolerance = np.ascontiguousarray(points[chosen]), _CUT_SIGMAS / 2 * std[chosen] + settings.least_thickness_m
     corners = sample[rng.integers(0, len(sample), (settings.hypotheses, 3))]
-    normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normal = face_crosses_m2(corners)
     length = np.linalg.norm(normal, axis=1)
     fine = length > 0
     normal = normal[fine] / length[fine, None]

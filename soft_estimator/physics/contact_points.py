@@ -8,6 +8,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
+from soft_estimator.geometry.surface import face_crosses_m2
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def bind_contact_points(
         corner_nodes, cell_nodes: flat grid index and active number of the corners of the active cells, (C, 8).
     """
     h, point = grid.spacing_m, triangles_m.mean(axis=1)
-    cross = np.cross(triangles_m[:, 1] - triangles_m[:, 0], triangles_m[:, 2] - triangles_m[:, 0])
+    cross = face_crosses_m2(triangles_m)
     length = np.linalg.norm(cross, axis=1)
     # A triangle in a face between two cells belongs to the one inside the body.
     inner = point - 1e-6 * h * cross / np.maximum(length, 1e-300)[:, None]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from soft_estimator.geometry.shapes import Shape
+from soft_estimator.geometry.surface import face_areas_m2
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.dirichlet import Dirichlet, FixedRegion, bind_dirichlet
 from soft_estimator.physics.integrator import Integrator, with_step
@@ -151,8 +152,7 @@ def surface_shares(body: Body, region: Shape, name: str) -> np.ndarray:
     inside = region.distance_m(triangles.mean(axis=1)) <= 0
     if not inside.any():
         raise ValueError(f"{name} meets no surface of the body; move or enlarge its box")
-    cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
-    area = np.where(inside, np.linalg.norm(cross, axis=1), 0.0)
+    area = np.where(inside, face_areas_m2(vertices, body.surface.faces), 0.0)
     share = np.bincount(body.surface.faces.ravel(), np.repeat(area / (3 * area.sum()), 3), len(vertices))
     nodal = np.bincount(body.surface.node_a, (1 - body.surface.weight_b) * share, body.node_count)
     nodal += np.bincount(body.surface.node_b, body.surface.weight_b * share, body.node_count)

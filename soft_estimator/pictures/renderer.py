@@ -17,6 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from soft_estimator.backends.cpu.raster import rasterise
 from soft_estimator.camera.pinhole import PinholeCamera
+from soft_estimator.geometry.surface import face_crosses_m2
 from soft_estimator.pictures.colours import CORAL, to_linear, to_srgb
 from soft_estimator.pictures.ground import Ground, paint_ground
 from soft_estimator.pictures.lamps import (
@@ -196,8 +197,7 @@ def _joined(objects: Sequence[SceneObject]) -> tuple[np.ndarray, np.ndarray]:
 
 def corner_normals(vertices_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """Unit normals for smooth shading, shape (nf, 3 corners, 3): area-weighted, but the face's own at sharp edges."""
-    corners = vertices_m[faces]
-    area = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    area = face_crosses_m2(vertices_m[faces])
     flat = area / np.maximum(np.linalg.norm(area, axis=1, keepdims=True), 1e-300)
     summed = np.stack(
         [np.bincount(faces.ravel(), np.repeat(area[:, i], 3), minlength=len(vertices_m)) for i in range(3)], axis=-1

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from soft_estimator.estimation.residuals.carried_field import CarriedField
 from soft_estimator.estimation.residuals.carried_surface import CarriedSurface, onto_surface
+from soft_estimator.geometry.surface import face_areas_m2
 from soft_estimator.physics.body import Body
 
 # Points of a triangle that integrate parabolas over it exactly, a third of its area each.
@@ -40,7 +41,7 @@ class SurfaceSamples:
 
     def area_m2(self, u: np.ndarray) -> np.ndarray:
         """How much of the surface displaced by u (N, 3) [m] each sample stands for, (J,)."""
-        thirds = np.repeat(_areas(self.body.surface_positions_m(u)[self.body.surface.faces]) / 3, 3)
+        thirds = np.repeat(face_areas_m2(self.body.surface_positions_m(u), self.body.surface.faces) / 3, 3)
         return np.bincount(self.owner, thirds, len(self.rest_m))
 
     def bumps(self, most: int, width_m: float) -> np.ndarray:
@@ -55,17 +56,12 @@ class SurfaceSamples:
 
 def spread_samples(body: Body, field: CarriedField, spacing_m: float, most: int) -> SurfaceSamples:
     """At most `most` samples of a body's surface, about this far apart or farther."""
-    corners = body.surface_positions_m()[body.surface.faces]
-    points = np.einsum("kc,nca->nka", _INSIDE, corners).reshape(-1, 3)
-    chosen, owner = thin_out(points, np.repeat(_areas(corners) + 1e-300, 3), spacing_m, most)
+    vertices, faces = body.surface_positions_m(), body.surface.faces
+    points = np.einsum("kc,nca->nka", _INSIDE, vertices[faces]).reshape(-1, 3)
+    chosen, owner = thin_out(points, np.repeat(face_areas_m2(vertices, faces) + 1e-300, 3), spacing_m, most)
     rest = np.zeros((body.node_count, 3))
     places = onto_surface(body, field, rest, points[chosen])
     return SurfaceSamples(body, places, owner, CarriedSurface(field, rest).riding_weights(places))
-
-
-def _areas(corners: np.ndarray) -> np.ndarray:
-    """Of triangles with corners (F, 3, 3), (F,)."""
-    return 0.5 * np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
 
 
 def thin_out(points: np.ndarray, weight: np.ndarray, spacing: float, most: int) -> tuple[np.ndarray, np.ndarray]:
