@@ -12,6 +12,11 @@ import numpy.typing as npt
 from soft_estimator.backends.interface import Array
 
 
+def precision(real: npt.DTypeLike) -> np.dtype:
+    """A precision as a dtype. Written here once: the type checker takes two seconds for each call of `np.dtype`."""
+    return np.dtype(real)
+
+
 def real_of(array: Array) -> np.dtype:
     """The precision a loop runs in, that of its main array."""
     return np.dtype(array.dtype)

@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.cuda.arrays import near_power_of_two, typed
+from soft_estimator.backends.cuda.arrays import near_power_of_two, precision, typed
 from soft_estimator.backends.cuda.cell_layout import ROW, lay_out_cells, lumped_volume, mass_scale, mode_weights
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BREAKDOWN, Plan
@@ -36,7 +36,7 @@ def _fixed_bytes(size: int) -> int:
 
 def device_can_solve(real: npt.DTypeLike) -> bool:
     """Whether the device's blocks have the shared memory that `CellSolver` needs."""
-    return _fixed_bytes(np.dtype(real).itemsize) <= cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+    return _fixed_bytes(precision(real).itemsize) <= cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
 
 
 class CellSolver:
@@ -61,7 +61,7 @@ class CellSolver:
         real: npt.DTypeLike,
         contact: float,
     ) -> None:
-        self.scheme, self.real, self.contact = scheme, np.dtype(real), contact
+        self.scheme, self.real, self.contact = scheme, precision(real), contact
         self.systems, self.nodes, self.cells = systems, len(arrays["free"]), len(arrays["cell_nodes"])
         launches = (systems + MOST_SYSTEMS - 1) // MOST_SYSTEMS
         self.given = [len(x) for x in np.array_split(np.arange(systems), launches)]

@@ -14,6 +14,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
+from soft_estimator.backends.cuda.arrays import precision
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
 from soft_estimator.backends.interface import Array
@@ -52,7 +53,7 @@ class CudaCoarse:
     """
 
     def __init__(self, grid: Mapping[str, Any], body: Mapping[str, Any], real: npt.DTypeLike) -> None:
-        self.body, self.real = {k: body[k] for k in ("row_start", "column", "slot", "free")}, np.dtype(real)
+        self.body, self.real = {k: body[k] for k in ("row_start", "column", "slot", "free")}, precision(real)
         self.nodes, self.count = len(grid["place"]), len(grid["node"])
         self.rows = 3 * self.count
         self._width = (self.rows + _TILE - 1) // _TILE * _TILE

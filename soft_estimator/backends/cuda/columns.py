@@ -6,6 +6,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
+from soft_estimator.backends.cuda.arrays import precision
 from soft_estimator.backends.cuda.coarse import CudaCoarse
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel
 from soft_estimator.backends.interface import Array
@@ -20,7 +21,7 @@ _FEWEST_ROWS = 16
 
 def column_modules(real: npt.DTypeLike) -> list[tuple[str, ...]]:
     """The kernels without a coarse level and with one, as `compile_ahead` takes them."""
-    return [(_COLUMNS, np.dtype(real).name, f"LEVELS={levels}") for levels in (2, 1)]
+    return [(_COLUMNS, precision(real).name, f"LEVELS={levels}") for levels in (2, 1)]
 
 
 class ColumnSolver:
@@ -32,7 +33,7 @@ class ColumnSolver:
 
     def __init__(self, row_start: Array, column: Array, free: Array, columns: int, real: npt.DTypeLike) -> None:
         self.row_start, self.column, self.free = row_start, column, free
-        self.nodes, self.real = len(free), np.dtype(real)
+        self.nodes, self.real = len(free), precision(real)
         attributes = cupy.cuda.Device().attributes
         self.team = min(attributes["MultiProcessorCount"], (self.nodes + _FEWEST_ROWS - 1) // _FEWEST_ROWS)
         share = (self.nodes + self.team - 1) // self.team

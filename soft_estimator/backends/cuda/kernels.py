@@ -11,6 +11,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
+from soft_estimator.backends.cuda.arrays import precision
 from soft_estimator.backends.layout import kernel_text
 
 # What each kernel file needs before its own text. CuPy caches by source text and options and does not look into
@@ -109,7 +110,7 @@ def launch(
     if threads <= 0:
         return
     blocks = (threads + _THREADS - 1) // _THREADS
-    kernel(name, function, _real_name(np.dtype(real)))((blocks, *grid), (_THREADS,), tuple(map(_argument, arguments)))
+    kernel(name, function, _real_name(precision(real)))((blocks, *grid), (_THREADS,), tuple(map(_argument, arguments)))
 
 
 def allow_shared_bytes(function: cupy.RawKernel, count: int) -> None:

@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.cuda.arrays import real_of, typed, writing
+from soft_estimator.backends.cuda.arrays import precision, real_of, typed, writing
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
 from soft_estimator.backends.interface import Array
 from soft_estimator.backends.loops import BREAKDOWN, CONVERGED, LIMIT
@@ -216,7 +216,7 @@ class BatchSolver:
         shared_matrix: bool = False,
     ) -> None:
         self.row_start, self.column, self.free = row_start, column, free
-        self.nodes, self.real, self.shared_matrix = len(free), np.dtype(real), shared_matrix
+        self.nodes, self.real, self.shared_matrix = len(free), precision(real), shared_matrix
         self.plan, self.halo = plan(row_start, column, self.nodes, systems, self.real.itemsize)
         levels = ("LEVELS=1",) if self.plan.function == "conjugate_gradient_resident" else ()
         self._module = (self.plan.function, self.real.name, *levels)

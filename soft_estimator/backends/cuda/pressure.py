@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from soft_estimator.backends.chebyshev import chebyshev_steps
-from soft_estimator.backends.cuda.arrays import typed
+from soft_estimator.backends.cuda.arrays import precision, typed
 from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver, Halo, find_halo, streaming_team
 from soft_estimator.backends.interface import Array
@@ -108,7 +108,7 @@ class PressureSolver:
     def __init__(
         self, body: Mapping[str, Any], steps: np.ndarray, real: npt.DTypeLike, plain: BatchSolver | None = None
     ) -> None:
-        self.body, self.real = body, np.dtype(real)
+        self.body, self.real = body, precision(real)
         self.nodes, self.cells = len(body["free"]), len(body["cell_nodes"])
         self.plan = PressurePlan(body, self.real, plain)
         self.rows, self.inverse = cupy.empty((self.cells, 24), real), cupy.empty((self.nodes, 9), real)

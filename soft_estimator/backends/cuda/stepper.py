@@ -13,6 +13,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
+from soft_estimator.backends.cuda.arrays import precision
 from soft_estimator.backends.cuda.cell_layout import cell_moments, few_blocks
 from soft_estimator.backends.cuda.cells import CellSolver, device_can_solve
 from soft_estimator.backends.cuda.coarse import CoarseSolver, coarse_modules, solver_with_coarse_level
@@ -76,7 +77,7 @@ class CudaStepper:
         tolerance: float,
         limit: int,
     ) -> None:
-        self.real, self.tolerance, self.limit = np.dtype(real), tolerance, limit
+        self.real, self.tolerance, self.limit = precision(real), tolerance, limit
         self.systems, self.regions = len(materials), materials.shape[1] - size(MATERIAL)
         compile_ahead(*((name, self.real.name) for name in _MODULES))
         if self.systems == 1 and body.get("coarse") is not None:  # also if the first material does not need it
