@@ -10,7 +10,7 @@ PYTEST := NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest -q -n $(WORKERS) --dist lo
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
-.PHONY: help quick test borders oldest style lint warm boundscheck demo docs bench clean
+.PHONY: help quick test borders oldest style lint warm rarer boundscheck demo docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -40,12 +40,15 @@ quick test oldest: export PYTHONDONTWRITEBYTECODE =
 warm: $(STAMP)
 	@NUMBA_NUM_THREADS=1 $(BIN)/python test/warm_up.py
 
+rarer: $(STAMP)
+	@NUMBA_NUM_THREADS=1 $(BIN)/python test/warm_up.py --rarer
+
 quick: style warm ## what a change needs, in under three minutes on two cores
 	$(PYTEST) -m "not slow" --durations=10
 
-# mypy and the compiler each keep one core busy.
+# mypy and the compiler each keep one core busy, and the compiler both when mypy has ended: 63, 101 and 47 CPU seconds.
 test: $(STAMP) ## check style, imports and types, run the tests; the slowest are named
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint warm
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint warm rarer
 	$(PYTEST) --durations=25
 
 # The oldest set of dependencies that setup.py allows, in an environment of its own. make oldest TESTS=test/recordings

@@ -59,6 +59,11 @@ def test_make_targets_exist() -> None:
 
 
 @pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme")
+
+
+@pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the recording of an object that lies still, and is dropped."""
     folder = tmp_path_factory.mktemp("readme")
@@ -75,6 +80,8 @@ def call(arguments: list[str], folder: Path, seconds: float = 1200) -> subproces
 
 
 MEASURE = next(line for line in COMMANDS if line.startswith("soft-estimator measure"))
+ENDING = [line for line in COMMANDS if not line.startswith((*SERVING, MEASURE))]
+RECORDED = [line for line in ENDING if "BAG" in line or "out/mine" in line]
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +114,22 @@ def test_a_ball_is_measured_with_one_command(measured: subprocess.CompletedProce
     assert export(out, "json", place / "bodies", 1)["mesh"]["mass_kg"] == pytest.approx(0.158, rel=0.02)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith((*SERVING, MEASURE))])
-def test_command_works(line: str, place: Path, measured: subprocess.CompletedProcess[str]) -> None:
-    ran = call(shlex.split(line)[1:], place)
+def check_command(line: str, folder: Path) -> None:
+    ran = call(shlex.split(line)[1:], folder)
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", RECORDED)
+def test_command_on_a_recording_works(line: str, place: Path, measured: subprocess.CompletedProcess[str]) -> None:
+    check_command(line, place)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("README's scenes")  # needs nothing of the others: the other process may take it
+@pytest.mark.parametrize("line", [line for line in ENDING if line not in RECORDED])
+def test_command_works(line: str, empty: Path) -> None:
+    check_command(line, empty)
 
 
 @pytest.mark.slow

@@ -1,19 +1,28 @@
-"""Compile the loops that most tests share, once and in one process; they are kept on disk.
+"""Compile the loops that tests share, once and in one process each; they are kept on disk.
 
-python test/warm_up.py
+python test/warm_up.py            what most tests share: simulating, differentiating, recording, estimating
+python test/warm_up.py --rarer    what some do: multigrid, nearly incompressible and neo-Hookean bodies
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
+from gradient_suite import RollOut, numbers_of
 from tiny_ball import ball, scene_of
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.commands.doctor_self_test import fall_error, gradient_error
+from soft_estimator.geometry.shapes import Box, sample
 from soft_estimator.live.replay import replay_bag
 from soft_estimator.live.replay_config import load_replay
+from soft_estimator.physics.body import build_body
+from soft_estimator.physics.integrator import theta_scheme
+from soft_estimator.physics.model import build_model
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.record import record_scene
 
 
@@ -27,5 +36,20 @@ def main() -> None:
         replay_bag(bag, load_replay({"scene": ball()}, Path())[0], Path(), backend="cpu")
 
 
+def rarer() -> None:
+    """One step, there and back, of a cube so fine and stiff that multigrid is worth it, and of two other materials."""
+    for nodes_across, youngs_modulus_pa, poissons_ratio, material in (
+        (13, 2e6, 0.35, "corotated"),
+        (5, 2e4, 0.49, "corotated"),
+        (5, 2e4, 0.35, "neo_hookean"),
+    ):
+        body = build_body(sample(Box((0.1,) * 3), 0.1 / (nodes_across - 1)))
+        model = build_model(body, theta_scheme(1 / 120), material=material)
+        parameters = Parameters(youngs_modulus_pa, poissons_ratio, 1000.0, stiffness_damping_s=1e-3)
+        steps = RollOut(lambda p, model=model: Simulation(model, p), 1)
+        steps.adjoint(parameters)
+        steps.tangent(parameters, [number.direction for number in numbers_of(parameters, ("youngs_modulus_pa",))])
+
+
 if __name__ == "__main__":
-    main()
+    rarer() if "--rarer" in sys.argv[1:] else main()
