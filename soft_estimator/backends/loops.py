@@ -59,27 +59,6 @@ class CellLoops(Protocol):
         share = 1, z = 0 gives the elastic force, share = 0 the product K z.
         """
 
-    def cell_forces_tangent(
-        self,
-        dr: Array,
-        u: Array,
-        z: Array,
-        share: float,
-        r: Array,
-        cell_nodes: Array,
-        gradient_index: Array,
-        table: Array,
-        young: Array,
-        lam: float,
-        mu: float,
-        dlam: Array,
-        dmu: Array,
-        spacing: float,
-        out: Array,
-        /,
-    ) -> None:
-        """out (C, 24): change of `cell_forces` for changes dr (C, 9) of R and dlam, dmu (C,) of λ, μ at fixed u, z."""
-
     def cell_forces_adjoint(
         self,
         lmbda: Array,
@@ -184,25 +163,6 @@ class CellLoops(Protocol):
 class ContactLoops(Protocol):
     """Points of the surface against a plane, riding on the cells' corners."""
 
-    def contact_points(
-        self,
-        position: Array,
-        u: Array,
-        nodes: Array,
-        weight: Array,
-        normal: Array,
-        offset: float,
-        sharpness: float,
-        distance: Array,
-        depth: Array,
-        slope: Array,
-        /,
-    ) -> None:
-        """Distance δ = n·x + d [m], depth -softmin_a(δ, 0) [m] and slope σ = 1/(1 + exp(aδ)) of the points, each (P,).
-
-        position, u: of the nodes (N, 3) [m]. normal: n (3,). offset: d [m]. sharpness: a [1/m].
-        """
-
     def soft_depths(self, distance: Array, sharpness: float, depth: Array, slope: Array, /) -> None:
         """Depth -softmin_a(δ, 0) [m] and slope σ = 1/(1 + exp(aδ)) at distances δ (P,) [m], each (P,)."""
 
@@ -214,11 +174,6 @@ class ContactLoops(Protocol):
 
     def columns_at_points(self, nodal: Array, nodes: Array, weight: Array, out: Array, /) -> None:
         """out (P, K): nodal numbers (N, K) at the contact points."""
-
-    def spread_along(
-        self, normal: Array, value: Array, node_cells: Array, point_start: Array, weight: Array, out: Array, /
-    ) -> None:
-        """out (N, 3) += normal (3,) · point values (P,), shared between the nodes of each point's cell."""
 
     def spread_columns(self, value: Array, node_cells: Array, point_start: Array, weight: Array, out: Array, /) -> None:
         """out (N, K) += point values (P, K), shared between the nodes of each point's cell."""

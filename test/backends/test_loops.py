@@ -128,14 +128,11 @@ def test_deviatoric_products(same, reference, arrays, columns):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_elastic_forces_adjoint_and_tangent(same, reference, arrays, shape):
+def test_elastic_forces_adjoint(same, reference, arrays, shape):
     u, r = rotated(reference, arrays, shape)
     z, lmbda, cells = arrays.nodal(0.1 * arrays.spacing, 1), arrays.nodal(1.0, 2), arrays.cells
     outputs = [arrays.out(cells, width, real=float) for width in (24, 9, 2)]
     same("cell_forces_adjoint", lmbda, u, z, 1.0, r, *arrays.elastic(), arrays.spacing, *outputs, outputs=3)
-    dr, dlam, dmu = noise((cells, 9), 0.1, 3), noise(cells, 1.0, 4), noise(cells, 1.0, 5)
-    changes = (dlam, dmu, arrays.spacing, arrays.out(cells, 24))
-    same("cell_forces_tangent", dr, u, z, 1.0, r, *arrays.elastic(), *changes)
 
 
 def test_elastic_forces_along_many_directions(same, reference, arrays):
@@ -182,26 +179,20 @@ def test_assemble_multiply_and_invert(same, reference, arrays, shape):
 
 
 def test_contact(same, arrays):
-    """Points on both sides of the plane, some so deep that exp(-a δ) overflows; every other one does not count."""
+    """Values from the nodes to the points and back, and blocks; every other point does not count."""
     u, count = arrays.displaced("inverted"), arrays.points
-    position = arrays.body.node_position_m.astype(arrays.real)
-    plane = (arrays.normal, 0.03, 1e5)
-    outputs = [arrays.out(count, real=float) for _ in range(3)]
-    distance, depth, _ = same("contact_points", position, u, *arrays.riding, *plane, *outputs, outputs=3)
-    assert distance.min() < -0.01 < 0.01 < distance.max() and depth.max() > 700 / 1e5
     same("at_points", u, *arrays.riding, arrays.out(count, 3, real=float))
     same("columns_at_points", noise((arrays.nodes, 5)), *arrays.riding, arrays.out(count, 5, real=float))
     value = noise(count) * (np.arange(count) % 2)
-    same("spread_along", arrays.normal, value, *arrays.links, arrays.nodal(1.0, 1))
     same("spread_columns", noise((count, 5)), *arrays.links, noise((arrays.nodes, 5), 1.0, 2))
     blocks = noise((len(arrays.pattern[1]), 9), 1.0, 3).astype(arrays.real)
     same("add_contact_blocks", arrays.normal, value, *arrays.links, arrays.body.slot, blocks)
 
 
 def test_soft_contact(same):
-    """log(1 + e^-t)/a, 1/(1 + e^t) and -Li₂(-e^-t)/a² at t = aδ deep under, near and far over an obstacle, and where
-    nothing is left; functions of one number, so alike to a few last bits."""
-    distance = np.concatenate([np.linspace(-0.04, 0.03, 701), [-1e-9, 0.0, 1e-9, 0.031, 1.0]])
+    """log(1 + e^-t)/a, 1/(1 + e^t) and -Li₂(-e^-t)/a² at t = aδ deep under, near and far over an obstacle, where e^-t
+    overflows and where nothing is left; functions of one number, so alike to a few last bits."""
+    distance = np.concatenate([np.linspace(-0.04, 0.03, 701), [-0.4, -1e-9, 0.0, 1e-9, 0.031, 1.0]])
     depth, slope, energy = (np.full(len(distance), np.nan) for _ in range(3))
     depth, slope = same("soft_depths", distance, 2000.0, depth, slope, outputs=2, tolerance=1e-14)
     (energy,) = same("soft_energies", distance, 2000.0, energy, tolerance=1e-14)

@@ -23,35 +23,6 @@ def softplus_and_slope(a: float, x: float) -> tuple[float, float]:
 
 
 @njit(parallel=True, cache=True)
-def contact_points(
-    position: np.ndarray,
-    u: np.ndarray,
-    nodes: np.ndarray,
-    weight: np.ndarray,
-    normal: np.ndarray,
-    offset: float,
-    sharpness: float,
-    distance: np.ndarray,
-    depth: np.ndarray,
-    slope: np.ndarray,
-) -> None:
-    """Distance δ to the plane [m], smooth depth -softmin_a(δ, 0) [m] and slope σ of every contact point, each (P,).
-
-    position, u: rest position and displacement of the nodes [m], (N, 3). nodes, weight: of each point, (P, 8).
-    """
-    for t in prange(nodes.shape[0]):
-        delta = offset
-        for p in range(8):
-            i = nodes[t, p]
-            height = 0.0
-            for k in range(3):
-                height += normal[k] * (position[i, k] + u[i, k])
-            delta += weight[t, p] * height
-        distance[t] = delta
-        depth[t], slope[t] = softplus_and_slope(sharpness, delta)
-
-
-@njit(parallel=True, cache=True)
 def at_points(nodal: np.ndarray, nodes: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """Nodal values (N, 3) at the contact points, out (P, 3)."""
     for t in prange(nodes.shape[0]):
@@ -60,28 +31,6 @@ def at_points(nodal: np.ndarray, nodes: np.ndarray, weight: np.ndarray, out: np.
             for p in range(8):
                 total += weight[t, p] * nodal[nodes[t, p], k]
             out[t, k] = total
-
-
-@njit(parallel=True, cache=True)
-def spread_along(
-    normal: np.ndarray,
-    value: np.ndarray,
-    node_cells: np.ndarray,
-    point_start: np.ndarray,
-    weight: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """out_i += n Σ over the points in the cells around node i of (their weight of node i) · value; value (P,)."""
-    for i in prange(out.shape[0]):
-        total = 0.0
-        for p in range(8):
-            c = node_cells[i, p]
-            if c >= 0:
-                for t in range(point_start[c], point_start[c + 1]):
-                    total += weight[t, p] * value[t]
-        if total != 0.0:
-            for a in range(3):
-                out[i, a] += total * normal[a]
 
 
 @njit(parallel=True, cache=True)

@@ -218,24 +218,6 @@ def deviatoric_products(vectors: Array, gradient_index: Array, table: Array, out
     out[...] = matrices.transpose(0, 1, 3, 2, 4).reshape(-1, 24, 24)[gradient_index] @ vectors
 
 
-def contact_points(
-    position: Array,
-    u: Array,
-    nodes: Array,
-    weight: Array,
-    normal: Array,
-    offset: float,
-    sharpness: float,
-    distance: Array,
-    depth: Array,
-    slope: Array,
-) -> None:
-    real, count = real_of(position), len(nodes)
-    points = (nodes, typed(weight, np.float64), typed(normal, np.float64), float(offset), float(sharpness))
-    arguments = (count, position, typed(u, real), *points, distance, depth, slope)
-    launch("contact", "contact_points", real, count, *arguments)
-
-
 def soft_depths(distance: Array, sharpness: float, depth: Array, slope: Array) -> None:
     count, given = len(distance), (typed(distance, np.float64), float(sharpness))
     with writing(depth, np.float64) as y, writing(slope, np.float64) as z:
@@ -252,13 +234,6 @@ def at_points(nodal: Array, nodes: Array, weight: Array, out: Array) -> None:
     real, count = real_of(nodal), len(nodes)
     with writing(out, np.float64) as y:
         launch("contact", "at_points", real, count, count, typed(nodal, real), nodes, typed(weight, np.float64), y)
-
-
-def spread_along(normal: Array, value: Array, node_cells: Array, point_start: Array, weight: Array, out: Array) -> None:
-    real = real_of(out)
-    points = (typed(normal, np.float64), typed(value, np.float64), node_cells, point_start, weight)
-    with writing(out, real) as y:
-        launch("contact", "spread_along", real, len(y), len(y), *points, y)
 
 
 def columns_at_points(nodal: Array, nodes: Array, weight: Array, out: Array) -> None:

@@ -35,23 +35,6 @@ def soft_energies(distance: Array, sharpness: float, out: Array) -> None:
     out[...] = np.where(sharpness * distance < 60.0, softplus_integral(sharpness, distance), 0.0)
 
 
-def contact_points(
-    position: Array,
-    u: Array,
-    nodes: Array,
-    weight: Array,
-    normal: Array,
-    offset: float,
-    sharpness: float,
-    distance: Array,
-    depth: Array,
-    slope: Array,
-) -> None:
-    place = np.einsum("tp,tpk->tk", weight, position[nodes].astype(np.float64) + u[nodes])
-    distance[...] = place @ normal + offset
-    depth[...], slope[...] = depth_and_slope(sharpness, distance)
-
-
 def at_points(nodal: Array, nodes: Array, weight: Array, out: Array) -> None:
     out[...] = np.einsum("tp,tpk->tk", weight, nodal[nodes].astype(np.float64))
 
