@@ -285,7 +285,7 @@ def trial(item: tuple[Truth, float, int, bool]) -> Answer:
     found = fit(problem, start, windows=[FRAMES], settings=LeastSquaresSettings(step_tolerance=1e-3))
     around, here = posterior(problem, found.evaluation), residuals_of(truth, "coarse", frames)
     refinements = [
-        Refinement(source, 2, found.evaluation.residual + residuals_of(truth, part, frames) - here)
+        Refinement.halved(source, 2, found.evaluation.residual + residuals_of(truth, part, frames) - here)
         for source, part in ((STEP, "shorter"), (GRID, "finer"))
     ]
     answer = without_discretisation_error(problem, found.evaluation, around, refinements).estimates

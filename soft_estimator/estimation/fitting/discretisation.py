@@ -67,16 +67,21 @@ class Refinement:
     left: float
     residual: np.ndarray
 
+    @classmethod
+    def halved(cls, source: tuple[str, str, str], order: int, residual: np.ndarray) -> Refinement:
+        """With half of what errs in so many orders."""
+        return cls(source, whole_of(order), _REST, residual)
+
 
 def on_half_the_spacing(finer: Problem, at: Evaluation) -> Refinement:
     """finer: the same frames, variables and steps on the grid refined once."""
-    return Refinement(GRID, whole_of(2), _REST, finer.evaluate(at.theta).residual)
+    return Refinement.halved(GRID, 2, finer.evaluate(at.theta).residual)
 
 
 def with_half_the_step(problem: Problem, at: Evaluation) -> Refinement:
     """The problem itself with twice as many steps."""
     shorter = problem.with_model(problem.model.in_parts(2))
-    return Refinement(STEP, whole_of(problem.model.integrator.order), _REST, shorter.evaluate(at.theta).residual)
+    return Refinement.halved(STEP, problem.model.integrator.order, shorter.evaluate(at.theta).residual)
 
 
 def with_longer_clamps(longer: Problem, at: Evaluation, share: float) -> Refinement:
@@ -154,7 +159,7 @@ def taken_and_left(
         std: of θ, (P,). What moves by no more than that was not known any better: it is no reason to leave the others
             where they are. 0 if left out.
     """
-    return _taken_and_left(variables, theta, move, Refinement(source, whole_of(order), _REST, np.zeros(0)), std=std)
+    return _taken_and_left(variables, theta, move, Refinement.halved(source, order, np.zeros(0)), std=std)
 
 
 def _taken_and_left(

@@ -13,11 +13,13 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.uncertainty import NARROWED
 from soft_estimator.estimation.variables import Variables
-from soft_estimator.estimation.window.window_fit import Answer, WindowFit
+from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.solver import SolverError
 
 _FACTORS = (0.5, 2.0)
 _ITERATIONS = 4  # simulations of the window from each; a minimum that is as good is near enough by then
+# A search that comes so near, as a logarithm, to the stiffness at hand has come back to it.
+_BACK = 0.2
 # By so much a minimum must be lower: two deviations in one direction.
 _LOWER = 2.0
 
@@ -47,10 +49,20 @@ class OtherStiffnesses:
         for factor in _FACTORS:
             z = fit.at.z.copy()
             z[chosen] += np.log(factor)
-            try:
-                other = fit.searched_from(z, _ITERATIONS)
-            except SolverError:  # it cannot be simulated so soft or stiff
-                continue
-            if fit.cost_of(other) < least:
+            other = _searched(fit, z, chosen)
+            if other is not None and fit.cost_of(other) < least:
                 best, least = other, fit.cost_of(other)
         return best
+
+
+def _searched(fit: WindowFit, z: np.ndarray, chosen: list[int]) -> WindowFit | None:
+    """Where a search from z leads; None where it comes back, or cannot be simulated so soft or stiff."""
+    try:
+        other = fit.from_another(z)
+        for _ in range(_ITERATIONS):
+            other.refine(1, always)
+            if np.abs(other.at.z[chosen] - fit.at.z[chosen]).max() < _BACK:
+                return None
+    except SolverError:
+        return None
+    return other

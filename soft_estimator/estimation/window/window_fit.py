@@ -28,8 +28,15 @@ from soft_estimator.physics.frame_times import between
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
+# Logarithms of material numbers, where changes are worked out on a coarser grid: after a few bounces of a ball of five
+# such cells they are a third off, and frames that leave the window keep that.
+_HOLDS_OF_COARSE = 0.02
 _UNKNOWN = 0.3  # standard deviations of a variable, within which it may lie anywhere
 _LONGEST_STEP = 1.0  # of any variable: a factor of e in stiffness; farther off no direction means anything
+# A trial costs a simulation of the window: not for a place within a tenth of one that failed, and not for a fall of the
+# cost that is no more than its roughness, where points cross the faces of cells.
+_RULE = Damping(shorter=0.1)
+_ROUGH = 5.0
 _MOST_DAMPING_OF_A_NEW_FRAME = 0.1  # what a frame before could not do, a new one may
 # An answer between frames goes the whole way of its linearisation unless the last steps had to be damped by more.
 _FREE_DAMPING = 1e-2
@@ -69,10 +76,12 @@ class WindowFit:
         self.motion, self.knowledge, self.loss, self.places = motion, knowledge, loss, places
         count = len(knowledge.mean)
         self.scale = 1.0
+        kinds = [v.transform in ("log", "logit") for v in motion.variables.variables]
+        self._material = np.array([*kinds, False])
         self.information = np.zeros((count, count))  # of the frames that have left the window
         self.touched = False
         self.at = motion.run(knowledge.mean.copy(), [])
-        self._damping = Damping().first
+        self._damping = _RULE.first
         self._in_time: Callable[[float], bool] = always
         self._last: tuple[tuple[list[PredictedFrame], float], Evaluation] | None = None  # frames and scale it is of
 
@@ -139,17 +148,16 @@ class WindowFit:
         """
         self._in_time = in_time
         try:
-            found = minimise(self, self._with_noise(self.at), Damping(), most_trials=iterations, damping=self._damping)
+            found = minimise(self, self._with_noise(self.at), _RULE, most_trials=iterations, damping=self._damping)
         finally:
             self._in_time = always
         self.at, self._damping = found.at, found.damping
 
-    def searched_from(self, z: np.ndarray, iterations: int) -> WindowFit:
-        """Another fit of the same frames: where a search from z (P,) leads in at most so many simulations."""
+    def from_another(self, z: np.ndarray) -> WindowFit:
+        """Another fit of the same frames, with the variables at z (P,)."""
         other = copy(self)
-        other.at = self.motion.run(z, [e.frame for e in self.frames], self.at.fallback_parts)
-        other._damping = Damping().first
-        other.refine(iterations, always)
+        other.at = self.motion.run(z, [e.frame for e in self.frames], self.at.fallback_parts, self.at)
+        other._damping = _RULE.first
         return other
 
     def cost_of(self, other: WindowFit) -> float:
@@ -185,7 +193,7 @@ class WindowFit:
         return ""
 
     def stop_failed(self, step: Step) -> str:
-        return ""
+        return "at the minimum but for the roughness of the cost" if step.predicted < _ROUGH else ""
 
     def renewed(self, at: WindowRun) -> WindowRun | None:
         if not at.stale:  # it is the length of the step that is at fault, not its direction
@@ -381,7 +389,9 @@ class WindowFit:
 
     def _holds(self, step: np.ndarray) -> bool:
         """Whether the linearisation holds over a step; the surface's offset is linear anyway."""
-        limits = [*(v.kind.linear_within for v in self.motion.variables.variables), np.inf]
+        limits = np.array([*(v.kind.linear_within for v in self.motion.variables.variables), np.inf])
+        if self.motion.coarser is not None:
+            limits = np.where(self._material, np.minimum(limits, _HOLDS_OF_COARSE), limits)
         return bool((np.abs(step) <= limits).all())
 
 
