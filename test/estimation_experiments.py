@@ -49,7 +49,7 @@ class Experiment:
         return out
 
 
-def swinging(spacing_m: float = 0.012, integrator: Integrator | None = None) -> Experiment:
+def swinging(spacing_m: float = 0.014, integrator: Integrator | None = None) -> Experiment:
     shape: Shape = Torus(major_radius_m=0.05, minor_radius_m=0.02, axis=(0, 0, 1))
     body = build_body(sample(shape, spacing_m))
     held = FixedRegion(Box(size_m=(0.04, 0.02, 0.06), centre_m=(0, 0.07, 0)), "nitsche")

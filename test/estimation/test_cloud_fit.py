@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from estimation_experiments import Experiment
+from estimation_experiments import Experiment, swinging
 
 from soft_estimator.estimation.fitting.answer import solve
 from soft_estimator.estimation.problem import Problem
@@ -16,6 +16,12 @@ from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_samples import spread_samples, thin_out
 from soft_estimator.estimation.residuals.whole_cloud import WholeCloud
 from soft_estimator.estimation.variables import make_variables
+
+
+@pytest.fixture(scope="module")
+def torus() -> Experiment:
+    """Of cells as wide as the noise."""
+    return swinging(0.012)
 
 
 def sphere(count: int) -> np.ndarray:

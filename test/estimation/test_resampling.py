@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from estimation_experiments import Experiment
+from estimation_experiments import Experiment, swinging
 
 from soft_estimator.estimation.fitting.least_squares import Fit, normal_equations
 from soft_estimator.estimation.fitting.resampling import LEFT_OVER, refine, resample
@@ -14,6 +14,12 @@ from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, is
 from soft_estimator.estimation.variables import make_variables
 
 STD_M = 0.012  # one voxel of a ring 40 mm thick
+
+
+@pytest.fixture(scope="module")
+def torus() -> Experiment:
+    """Of cells as wide as the noise."""
+    return swinging(STD_M)
 
 
 def noisy(torus: Experiment, seed: int, count: int, std_m: float = STD_M) -> Problem:

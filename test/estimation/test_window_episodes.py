@@ -209,7 +209,7 @@ def test_a_slide_that_fails_changes_nothing(ball: Experiment) -> None:
 
 
 def test_whole_clouds_in_the_window(torus: Experiment) -> None:
-    """Noise of a cell, 12 mm, on a ring 40 mm thick: by whole clouds, frame by frame, E is within 3 deviations."""
+    """Noise of nearly a cell, 12 mm, on a ring 40 mm thick: by whole clouds, frame by frame, E within 3 deviations."""
     rng, clouds = np.random.default_rng(5), []
     for frame in seen(torus, 7, 0.02, 0.0):
         noisy = frame.points_m + 0.012 * rng.normal(size=frame.points_m.shape)
