@@ -1,7 +1,7 @@
 """Compile the loops that tests share, once and in one process each; they are kept on disk.
 
 python test/warm_up.py            what most tests share: simulating, differentiating, recording, estimating
-python test/warm_up.py --rarer    what some do: multigrid, nearly incompressible and neo-Hookean bodies
+python test/warm_up.py --rarer    what some do: multigrid, nearly incompressible and neo-Hookean bodies, pictures
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
+from soft_estimator.pictures.ground import Ground
+from soft_estimator.pictures.renderer import SceneObject, auto_camera, render
 from soft_estimator.recordings.record import record_scene
 
 
@@ -37,7 +39,8 @@ def main() -> None:
 
 
 def rarer() -> None:
-    """One step, there and back, of a cube so fine and stiff that multigrid is worth it, and of two other materials."""
+    """One step, there and back, of a cube so fine and stiff that multigrid is worth it, and of two other materials; a
+    picture."""
     for nodes_across, youngs_modulus_pa, poissons_ratio, material in (
         (13, 2e6, 0.35, "corotated"),
         (5, 2e4, 0.49, "corotated"),
@@ -49,6 +52,9 @@ def rarer() -> None:
         steps = RollOut(lambda p, model=model: Simulation(model, p), 1)
         steps.adjoint(parameters)
         steps.tangent(parameters, [number.direction for number in numbers_of(parameters, ("youngs_modulus_pa",))])
+    vertices = body.surface_positions_m()
+    view = auto_camera(vertices.min(axis=0), vertices.max(axis=0), width_px=32, height_px=24)
+    render([SceneObject(vertices, body.surface.faces)], view, Ground(offset_m=0.05))
 
 
 if __name__ == "__main__":

@@ -56,10 +56,10 @@ class Lamps:
         return [
             replace(
                 self,
-                rotations=self.rotations[part],
-                positions=self.positions[part],
+                rotations=self.rotations[part].copy(),  # contiguous: the loop is compiled for that
+                positions=self.positions[part].copy(),
                 weights=self.weights[part] * whole / self.weights[part].sum(),
-                maps_m=self.maps_m[part],
+                maps_m=self.maps_m[part].copy(),
             )
             for part in parts
         ]
