@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := test,ros,perception,viewer,browser,dask
 # Tests run side by side, each process with one thread (test/conftest.py): on two cores two. make test WORKERS=8
+# open3d brings dash along, whose plugin for pytest takes each process a second to load, for nothing.
 WORKERS ?= 2
-PYTEST := NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:dash -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help

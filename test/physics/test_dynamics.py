@@ -29,12 +29,13 @@ EXACT = SolverSettings(1e-9, 5000)  # what is measured is the scheme, not the so
 
 @pytest.fixture(scope="module")
 def beam():
-    return build_body(sample(Box((LENGTH, 0.02, 0.03)), 0.01))
+    """Forty cells: its modes are compared with themselves."""
+    return build_body(sample(Box((LENGTH, 0.04, 0.04)), 0.02))
 
 
 @pytest.fixture(scope="module")
 def torus():
-    return build_body(sample(Torus(0.05, 0.02), 0.012))
+    return build_body(sample(Torus(0.05, 0.02), 0.016))
 
 
 def held_beam(beam, scheme, mass_damping=0.0, stiffness_damping=0.0):
@@ -80,8 +81,8 @@ def test_undamped_vibration_keeps_its_energy(beam, first_mode, amplitude):
 
 @pytest.mark.parametrize("amplitude", [1e-3, 0.3])
 def test_hht_loses_less_than_a_percent(beam, first_mode, amplitude):
-    """HHT's own damping ratio goes with (ωΔt)³ (1e-5 here, with α = -0.05): 0.2 % of the energy in ten periods, also at
-    0.3 of the length, where θ = ½ gains 0.9 % (and lagged rotations 373 %)."""
+    """HHT's own damping ratio goes with (ωΔt)³ (1e-5 here, with α = -0.05): 0.2 % of the energy in ten periods,
+    0.3 % at 0.3 of the length, where θ = ½ gains 0.4 % (and lagged rotations 38 %)."""
     energy, _ = swing(held_beam(beam, hht_scheme(step_of(first_mode))), first_mode, amplitude * LENGTH, 10)
     assert energy.min() > 0.99 and energy.max() < 1.001
 
@@ -158,9 +159,10 @@ def test_lagged_rotations_are_first_order_only(torus):
 
 
 @pytest.mark.parametrize("method", ["strong", "nitsche"])
-def test_gripper_carries_the_body_along_its_path(beam, method):
+def test_gripper_carries_the_body_along_its_path(method):
     """One end held by a box that moves and turns by 90°; half a second after it stopped, the damped, weightless body
     has followed: x + u = Q x + b everywhere, to 1e-3 of the length (what is left of the swinging)."""
+    beam = build_body(sample(Box((LENGTH, 0.02, 0.03)), 0.01))
     turn, shift = np.array([0.0, 0.0, np.pi / 2]), np.array([0.1, 0.05, -0.02])
     path = RigidPath(
         np.array([0.0, 0.5]), np.stack([NOTHING, shift]), np.stack([NOTHING, turn]), np.array([-LENGTH / 2, 0.0, 0.0])
