@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,20 +29,34 @@ TANGENT_TOLERANCE = 1e-3
 # Nor any change smaller than this part of the body's size, for a step of a variable over which it is linear: rounding
 # makes about a thousandth of that, and before a body touches anything most of its changes are nothing else.
 TANGENT_LEAST = 1e-7
+_NO_CHANGES = "this motion was run without its changes; run it with directions"
 
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """A moment in time between two steps: the state, and its changes with each variable (None: not asked for)."""
+    """A moment in time between two steps: the state, and its changes with each variable (None: not asked for).
+
+    mixing: what the given changes are still to be mixed by, where they are asked for: a window that slides says all its
+    moments in terms of other variables, and most of them are never asked.
+    """
 
     state: State
-    changes: ColumnChanges | Changes | None
+    given: ColumnChanges | Changes | None
+    mixing: np.ndarray | None = None
+
+    @cached_property
+    def changes(self) -> ColumnChanges | Changes | None:
+        """Of the state, with each variable."""
+        if self.given is None or self.mixing is None:
+            return self.given
+        changes = self.given.mixed(self.mixing)
+        return changes.followed(self.state) if isinstance(changes, CarriedChanges) else changes
 
     @property
     def known_changes(self) -> ColumnChanges | Changes:
         """The changes, where they were asked for."""
         if self.changes is None:
-            raise ValueError("this motion was run without its changes; run it with directions")
+            raise ValueError(_NO_CHANGES)
         return self.changes
 
     def moved(self, by: np.ndarray) -> Moment:
@@ -57,10 +72,13 @@ class Moment:
     def in_terms_of(self, mixing: np.ndarray) -> Moment:
         """The changes with other variables, of which the old ones are mixing (P, P) @ new ones; columns after those
         stay as they are."""
-        whole = np.eye(len(self.known_changes))
+        if self.given is None:
+            raise ValueError(_NO_CHANGES)
+        whole = np.eye(len(self.given))
         whole[: len(mixing), : len(mixing)] = mixing
-        changes = self.known_changes.mixed(whole)
-        return Moment(self.state, changes.followed(self.state) if isinstance(changes, CarriedChanges) else changes)
+        if self.mixing is None or "changes" in vars(self):
+            return Moment(self.state, self.changes, whole)
+        return Moment(self.state, self.given, self.mixing @ whole)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +115,8 @@ class PredictedFrame:
             motion,
             jacobian=self.jacobian,
             fixed=self.fixed,
-            before=Moment(motion.before.state, self.before.changes),
-            after=Moment(motion.after.state, self.after.changes),
+            before=replace(self.before, state=motion.before.state),
+            after=replace(self.after, state=motion.after.state),
         )
 
 

@@ -35,6 +35,9 @@ def start_push(
     body: Body, p: Parameters, d: ParameterGradient, modes: Modes | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Changes of the initial u and v along a direction of the parameters, (N, 3) each."""
+    moves = (d.translation_m, d.rotation_rad, d.velocity_m_s, d.angular_velocity_rad_s)
+    if modes is None and not any(np.any(part) for part in moves):  # material, plane: half of a window's directions
+        return np.zeros_like(body.node_position_m), np.zeros_like(body.node_position_m)
     rotation, by = rotation_matrix(p.rotation_rad), left_jacobian(p.rotation_rad) @ d.rotation_rad
     arm = _arms(body, p, modes) @ rotation.T
     turn, v = np.cross(by, arm), d.velocity_m_s + np.cross(d.angular_velocity_rad_s, arm)

@@ -8,6 +8,7 @@ such errors. A search that has not come to its minimum is off by the way that is
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import gammaincinv
 
 from soft_estimator.estimation.problem import Evaluation
@@ -28,9 +29,7 @@ def widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.nda
         patch: of each residual, (n,), -1 for none.
     """
     pull = _pull(at, scale)
-    widen = np.maximum(
-        frame_widening(at, covariance, scale), beyond_chance(halves_apart(at, pull, covariance, scale), 1)
-    )
+    widen = np.maximum(_of_frames(at, pull, covariance), beyond_chance(halves_apart(at, pull, covariance, scale), 1))
     clouds = patch >= 0
     used, place = np.unique(patch[clouds], return_inverse=True)
     if len(used) < _LEAST_PATCHES:
@@ -41,8 +40,12 @@ def widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.nda
 
 def frame_widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
     """The same of what frames alone show."""
+    return _of_frames(at, _pull(at, scale), covariance)
+
+
+def _of_frames(at: Evaluation, pull: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     frames = int(at.frame.max()) + 1
-    return beyond_chance(unit_widening(_scores(_pull(at, scale), at.frame, frames), covariance), frames - 1)
+    return beyond_chance(unit_widening(_scores(pull, at.frame, frames), covariance), frames - 1)
 
 
 def _pull(at: Evaluation, scale: float) -> np.ndarray:
@@ -52,7 +55,8 @@ def _pull(at: Evaluation, scale: float) -> np.ndarray:
 
 def _scores(pull: np.ndarray, unit: np.ndarray, count: int) -> np.ndarray:
     """Sums of the residuals' pulls (n, P) over units, (count, P)."""
-    return np.stack([np.bincount(unit, column, count) for column in pull.T], axis=1)
+    rows = np.arange(len(unit))
+    return sp.csr_matrix((np.ones(len(unit)), (unit, rows)), (count, len(unit))) @ pull
 
 
 def beyond_chance(widen: np.ndarray, freedom: int) -> np.ndarray:
@@ -72,11 +76,11 @@ def halves_apart(at: Evaluation, pull: np.ndarray, covariance: np.ndarray, scale
         return np.ones(len(covariance))
     weight = at.weight / np.where(at.whitened, scale, 1.0) ** 2
     jacobian, steps, variances = at.known_jacobian, [], []
-    whole = jacobian.T @ (jacobian * weight[:, None])
-    prior = np.linalg.inv(covariance) - whole
-    for half in (~late, late):
-        inverse = np.linalg.inv(jacobian[half].T @ (jacobian[half] * weight[half, None]) + prior)
-        steps.append(inverse @ pull[~half].sum(axis=0))
+    own = [jacobian[half].T @ (jacobian[half] * weight[half, None]) for half in (~late, late)]
+    prior = np.linalg.inv(covariance) - own[0] - own[1]
+    for information, others in zip(own, (late, ~late)):
+        inverse = np.linalg.inv(information + prior)
+        steps.append(inverse @ pull[others].sum(axis=0))
         variances.append(np.diag(inverse))
     return np.maximum(np.abs(steps[0] - steps[1]) / np.sqrt(variances[0] + variances[1]), 1.0)
 
