@@ -17,6 +17,7 @@ from soft_estimator.estimation.residuals.interface import FrameChanges, FrameSta
 from soft_estimator.estimation.residuals.local_noise import LEAST_POINTS, neighbours_of
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.trajectory import initial_moment, trajectory_from
+from soft_estimator.geometry.surface import face_areas_m2
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.frame_times import share_of_way
 
@@ -97,13 +98,16 @@ class SurfacePatches:
     """Parts of a body's surface, the same at all times, of about as many points as make a mean.
 
     Args:
-        points: of a usual frame.
+        points: of a usual frame. width_m: of a patch [m], however many points it then holds.
     """
 
-    def __init__(self, body: Body, points: int) -> None:
+    def __init__(self, body: Body, points: int, *, width_m: float | None = None) -> None:
+        vertices = body.surface_positions_m()
         # A camera sees half of the patches at a time.
         wanted = int(np.clip(2 * points // _POINTS_A_PATCH, _LEAST_PATCHES, _MOST_PATCHES))
-        self.body, self.of_vertex = body, _spread_out(body.surface_positions_m(), wanted)
+        if width_m is not None:
+            wanted = int(np.ceil(face_areas_m2(vertices, body.surface.faces).sum() / width_m**2))
+        self.body, self.of_vertex = body, _spread_out(vertices, wanted)
 
     def of(self, frame: object, u: np.ndarray, count: int) -> Places:
         """Patch (n,), stated noise [m] (n,) and nearest neighbour (n,) of a frame's residuals."""

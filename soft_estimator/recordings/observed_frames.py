@@ -179,9 +179,7 @@ def without_strays(made: FrameSet, surfaces_m: Sequence[np.ndarray], reach_m: fl
             aside.append(SetAside(name, frame.time_s, f"with every point over {reach_m:.2g} m from the body"))
             continue
         strays += int(np.count_nonzero(~near))
-        along = None if frame.along is None else frame.along[near]
-        rest = (frame.points_m[near], frame.std_m[near], frame.curvature_share[near], along)
-        frames.append(ObservedFrame(frame.time_s, *rest))
+        frames.append(frame.only(near))
         names.append(name)
     return FrameSet(tuple(frames), tuple(names), tuple(aside), made.nan_points, strays)
 
@@ -193,9 +191,7 @@ def without_copies(made: FrameSet) -> FrameSet:
         first = np.sort(np.unique(np.round(frame.points_m, 9), axis=0, return_index=True)[1])
         if len(first) < len(frame.points_m):
             copies += len(frame.points_m) - len(first)
-            along = None if frame.along is None else frame.along[first]
-            rest = (frame.points_m[first], frame.std_m[first], frame.curvature_share[first], along)
-            frame = ObservedFrame(frame.time_s, *rest)
+            frame = frame.only(first)
         frames.append(frame)
     return replace(made, frames=tuple(frames), copied_points=copies)
 

@@ -21,6 +21,7 @@ from soft_estimator.estimation.fitting.discretisation import (
     with_longer_clamps,
     without_discretisation_error,
 )
+from soft_estimator.estimation.fitting.faint_motion import is_faint, with_faint_motion
 from soft_estimator.estimation.fitting.horizon import horizon_s
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.rivals import Rival, rivals_of, with_rivals
@@ -33,6 +34,7 @@ from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
+from soft_estimator.estimation.sharp_edges import without_sharp_edges
 from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
@@ -185,13 +187,15 @@ def estimate_scene(
     else:
         rivals: tuple[Rival, ...] = ()
         if not stopped:
+            problem, best = _between_edges(problem, best, config)
             for _ in range(MOST_CUTS):  # a better fit may not be foretold as far
                 problem, best, frames = _within_the_horizon(problem, best, config, frames)
             problem, best = _with_pose(problem, best, config)
             best, rivals = rivals_of(problem, best, LeastSquaresSettings(max_iterations=config.max_iterations))
         problem, best, around = answer_of(problem, best)
         around = with_rivals(problem, around, rivals)
-    if not simulated and not stopped:
+        around = with_faint_motion(problem, best.evaluation, around)
+    if not simulated and not stopped and not is_faint(around):
         around = _without_discretisation_error(scene, problem, best, around, progress)
     last_u, last_residual = _last_frame(problem, backend, around.theta)
     seconds["posterior_s"] = perf_counter() - clock
@@ -247,6 +251,12 @@ def _within_the_horizon(
     )
     problem = problem.with_frames([frame for frame in problem.frames if frame.time_s < until_s])
     return problem, _again(problem, best, config), frames
+
+
+def _between_edges(problem: Problem, best: Fit, config: EstimateConfig) -> tuple[Problem, Fit]:
+    """The fit of a held body without the points at edges that its grid does not resolve."""
+    smooth = without_sharp_edges(problem, best.theta)
+    return (problem, best) if smooth is problem else (smooth, _again(smooth, best, config))
 
 
 def _with_pose(problem: Problem, best: Fit, config: EstimateConfig) -> tuple[Problem, Fit]:

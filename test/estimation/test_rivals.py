@@ -11,11 +11,11 @@ from estimation_experiments import Experiment
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.fitting.explained import explained_cost
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings
 from soft_estimator.estimation.fitting.rivals import (
     Rival,
     design_effect,
-    explained_cost,
     rivals_of,
     shared_variance,
     with_rivals,
@@ -52,8 +52,13 @@ def test_what_is_left_when_fixed_numbers_may_be_wrong(problem: Problem) -> None:
     right = np.concatenate([at.residual / np.sqrt(noise), [*((theta - v.prior_mean) / v.prior_std), *np.zeros(fixed)]])
     whole = np.concatenate([rows, prior])
     left = right - whole @ np.linalg.lstsq(whole, right, rcond=None)[0]
-    assert explained_cost(problem, at, look, noise) == pytest.approx(0.5 * float(left @ left), rel=1e-6)
+    assert explained_cost(problem, at, [columns], noise) == pytest.approx(0.5 * float(left @ left), rel=1e-6)
     assert 0.5 * float(right @ right) > 1.5 * 0.5 * float(left @ left)
+    one = np.delete(np.arange(len(right)), len(at.residual) + 1)  # the second variable stays, and has no prior
+    some = np.delete(whole[one], 1, axis=1)
+    left = right[one] - some @ np.linalg.lstsq(some, right[one], rcond=None)[0]
+    fewer = explained_cost(problem, at, [columns], noise, np.array([0]))
+    assert fewer == pytest.approx(0.5 * float(left @ left), rel=1e-6)
 
 
 def test_points_that_are_off_together_are_fewer_witnesses(problem: Problem) -> None:

@@ -74,11 +74,13 @@ def test_the_detail_s_surface_keeps_nodes_and_edges() -> None:
 @pytest.mark.slow
 def test_a_box_that_hardly_moves_is_not_bent_to_fit_its_edges() -> None:
     """Frames of finer cells lie on the sharper surface. Measured against bevelled edges, this box of 40 kPa came out as
-    6 kPa, anywhere between 30 Pa and 1.2 MPa; against sharper ones as 21 kPa, 7 to 63."""
+    6 kPa, against sharper ones as 21 kPa, between its edges as 47; but its motion, 0.4 mm, is not shown by five
+    deviations beside errors of its shape."""
     found = estimated(held_box(0.01, 0.002))
     assert found.scene.config.body.skin == "detail"
     stiffness = found.estimates[0]
-    assert stiffness.observable and stiffness.low < TRUTH_PA < stiffness.high
+    assert stiffness.low < TRUTH_PA < stiffness.high and stiffness.value == pytest.approx(TRUTH_PA, rel=0.4)
+    assert not stiffness.observable and "too faint" in stiffness.reason
 
 
 @pytest.mark.slow

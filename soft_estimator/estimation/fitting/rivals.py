@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.estimation.fitting.consider import Effect
+from soft_estimator.estimation.fitting.explained import explained_cost
+from soft_estimator.estimation.fitting.faint_motion import STIFFNESS
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fixed_numbers import sources_of
@@ -33,7 +35,6 @@ from soft_estimator.estimation.residuals.local_noise import (
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.physics.solver import SolverError
 
-STIFFNESS = "youngs_modulus_pa"
 RIVAL = ("rival", "another stiffness that fits about as well", "take more frames a second")
 # Half a swing more or less between frames that are a swing or two apart, to either side.
 _FACTORS = ((1.0 / 3.0, 0.5), (2.0, 3.0))
@@ -67,7 +68,7 @@ def rivals_of(problem: Problem, best: Fit, settings: LeastSquaresSettings) -> tu
     if len(found) == 1:
         return best, ()
     looks = [_look(problem, one.theta) for one in found]
-    left = np.array([explained_cost(problem, one.evaluation, look, local) for one, look in zip(found, looks)])
+    left = np.array([_left(problem, one.evaluation, look, local) for one, look in zip(found, looks)])
     weight = np.exp(-(left - left.min()) / design_effect(looks[0], best.evaluation.frame, shared))
     weight /= weight.sum()
     chosen = int(np.argmax(weight))
@@ -118,20 +119,10 @@ def design_effect(look: Inspection, frame: np.ndarray, shared: float) -> float:
     return 1.0 + max(points - 1.0, 0.0) * shared
 
 
-def explained_cost(problem: Problem, at: Evaluation, look: Inspection, noise: float) -> float:
-    """What is left of the cost at the best of the variables and of everything held fixed, to first order:
-    L - ½ gᵀ H⁻¹ g, fixed numbers in their deviations; noise: variance over the stated one."""
-    v, jacobian = problem.variables, at.known_jacobian
+def _left(problem: Problem, at: Evaluation, look: Inspection, noise: float) -> float:
+    """What is left of the cost where everything held fixed may be off; noise: variance over the stated one."""
     columns = [c for source, c in zip(look.sources, look.columns) if not source.each_frame]
-    rows = np.concatenate([jacobian, *columns], axis=1)
-    fixed = rows.shape[1] - len(v)
-    unit = np.where(at.whitened, noise, 1.0)
-    prior = np.concatenate([v.prior_std**-2.0, np.ones(fixed)])
-    off = np.concatenate([at.theta - v.prior_mean, np.zeros(fixed)])
-    hessian = rows.T @ (rows * (at.weight / unit)[:, None]) + np.diag(prior)
-    slope = rows.T @ (at.slope / unit) + prior * off
-    cost = at.misfit / noise + 0.5 * float(off @ (prior * off))
-    return cost - 0.5 * float(slope @ np.linalg.solve(hessian, slope))
+    return explained_cost(problem, at, columns, noise)
 
 
 def _other_minima(problem: Problem, best: Fit, stiffness: list[int], noise: float) -> list[Fit]:

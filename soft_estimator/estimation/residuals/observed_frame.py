@@ -42,6 +42,13 @@ class ObservedFrame:
         share = np.broadcast_to(np.asarray(curvature_share, dtype=np.float64), len(points)).copy()
         return cls(float(time_s), points, full, share)
 
+    def only(self, chosen: np.ndarray) -> ObservedFrame:
+        """The frame with some of its points: which (n,), or their numbers."""
+        along = None if self.along is None else self.along[chosen]
+        return ObservedFrame(
+            self.time_s, self.points_m[chosen], self.std_m[chosen], self.curvature_share[chosen], along
+        )
+
 
 def is_isotropic(frame: object) -> bool:
     """Whether a frame is a cloud all of whose noise is the same in all directions."""

@@ -1,0 +1,85 @@
+"""Does a held body move at all, as far as its frames show? If not, they do not tell its stiffness.
+
+A shape that is off here and there is off alike in all frames; a motion is not. With an offset of every patch of the
+surface free within some times what the shape is known to, the fit is set beside a body too stiff to move: the
+difference of their costs is what the motion alone explains (a likelihood ratio). Noise explains a little of that, too,
+by any of the stiffnesses that a search comes by; five standard deviations are asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from soft_estimator.estimation.fitting.allowance import shape_std_m
+from soft_estimator.estimation.fitting.consider import Effect
+from soft_estimator.estimation.fitting.explained import explained_cost
+from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
+from soft_estimator.estimation.inspection import SurfacePatches
+from soft_estimator.estimation.motion import motion
+from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.physics.solver import SolverError
+
+STIFFNESS = "youngs_modulus_pa"
+FAINT = ("motion", "a motion too faint beside errors of the shape", "let it move more, or scan it finely")
+SHOWN = 0.5 * 5.0**2  # of the cost: five standard deviations
+_TOO_STIFF = np.log(1000.0)  # of log E: what is left of a motion of millimetres are micrometres
+# Times what the shape is known to: neighbouring patches that are off together, as those of a body that was scanned
+# while it sagged, are not as unlikely as patches that are each off by themselves.
+_OFF_TOGETHER = 3.0
+_PATCH_CELLS = 1.0  # width of a patch in cells: errors of a grid are no wider
+
+
+def motion_gain(problem: Problem, at: Evaluation, noise_scale: float) -> float | None:
+    """By how much the motion lowers the cost, in units of the noise; None where there is nothing to set it against: no
+    stiffness among the variables, a body that nothing holds, or a shape that is exact.
+
+    at: with its Jacobian. noise_scale: noise over the stated one.
+    """
+    names = np.array([variable.name for variable in problem.variables.variables])
+    off_m = 0.0 if problem.known is None else shape_std_m(problem.known, problem.model.body)
+    if STIFFNESS not in names or not problem.model.dirichlet.any or off_m == 0:
+        return None
+    still = at.theta + np.where(names == STIFFNESS, _TOO_STIFF, 0.0)
+    beside = np.array([j for j, variable in enumerate(problem.variables.variables) if variable.beside], dtype=int)
+    try:
+        motionless = problem.evaluate(still, jacobian=True)
+    except SolverError:
+        return None
+    columns = [_OFF_TOGETHER * off_m * _patch_columns(problem, at.theta)]
+    costs = [
+        explained_cost(problem, one, columns, noise_scale**2, free) for one, free in ((motionless, beside), (at, None))
+    ]
+    return costs[0] - costs[1]
+
+
+def with_faint_motion(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
+    """The posterior, where its frames show no motion, with what is asked for no better known than before."""
+    gain = motion_gain(problem, at, found.noise_scale)
+    if gain is None or gain >= SHOWN:
+        return found
+    v = problem.variables
+    unknown = np.array([0.0 if variable.beside else variable.prior_std for variable in v.variables])
+    effects = (*found.effects, Effect(*FAINT, np.diag(unknown)))
+    estimates = describe(v, found.theta, found.information, found.statistical, found.touched, effects, found.verdict)
+    covariance = found.covariance + effects[-1].covariance
+    return replace(found, covariance=covariance, effects=effects, estimates=estimates)
+
+
+def is_faint(found: Posterior) -> bool:
+    """Whether a posterior's motion was found too faint: no finer grid tells more of it."""
+    return any(effect.name == FAINT[0] for effect in found.effects)
+
+
+def _patch_columns(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    """Change of the residuals with an offset of each patch outwards, (n, patches) [1/m]; zero for what is no cloud."""
+    body = problem.model.body
+    patches = SurfacePatches(body, 0, width_m=_PATCH_CELLS * body.grid.spacing_m)
+    rows, places = [], []
+    for frame, u, _ in motion(problem, theta, tangent=False):
+        rows.append(problem.kinds.of(frame).by_offset(frame))
+        places.append(patches.of(frame, u, len(rows[-1]))[0])
+    place, by_offset = np.concatenate(places), np.concatenate(rows)
+    used = np.unique(place[place >= 0])
+    return np.where(place[:, None] == used, by_offset[:, None], 0.0)
