@@ -51,9 +51,10 @@ def _open_ground(ground: Ground, fine: PinholeCamera, height: float) -> tuple[np
     The same for every picture of a motion: kept until another camera or plane is asked for.
     """
     normal, side, across = frame_around(ground.normal)
-    depth = _plane_depth(fine, normal, height)
+    rays = fine.rays()
+    depth = _plane_depth(rays, fine, normal, height)
     seen = np.isfinite(depth)
-    points = fine.to_world_frame((fine.rays() * np.where(seen, depth, 0.0)[..., None]).reshape(-1, 3))
+    points = fine.to_world_frame((rays * np.where(seen, depth, 0.0)[..., None]).reshape(-1, 3))
     points = points.reshape(*depth.shape, 3)
     # everything scales with where the view's axis meets the plane, so a fixed camera gives a steady ground
     forward = fine.rotation[:, 2]
@@ -69,19 +70,24 @@ def _open_ground(ground: Ground, fine: PinholeCamera, height: float) -> tuple[np
     return depth, fade, (1 - fade) * colour
 
 
-def _plane_depth(camera: PinholeCamera, normal: np.ndarray, height: float) -> np.ndarray:
-    """Depth [m] of a plane `height` [m] below the camera, shape (height, width), inf above the horizon."""
-    towards = -(camera.rays() @ (normal @ camera.rotation))
+def _plane_depth(rays: np.ndarray, camera: PinholeCamera, normal: np.ndarray, height: float) -> np.ndarray:
+    """Depth [m] of a plane `height` [m] below the camera along its rays (rows, columns, 3), inf above the horizon."""
+    towards = -(rays @ (normal @ camera.rotation))
     return np.where(towards > 1e-9, height / np.where(towards > 1e-9, towards, 1.0), np.inf)
 
 
 def _ground_light(
     camera: PinholeCamera, fine: PinholeCamera, normal: np.ndarray, height: float, key: Lamps, sky: Lamps
 ) -> np.ndarray:
-    """Light on the plane relative to that on open ground, linear RGB per fine pixel; computed per coarse pixel."""
-    depth = _plane_depth(camera, normal, height)
+    """Light on the plane relative to that on open ground, linear RGB per fine pixel.
+
+    Asked for at every other pixel each way, and linear between: a texel of the lamps' maps is as wide as two.
+    """
+    rows, columns = (np.append(np.arange(0, count - 1, 2), count - 1) for count in (camera.height_px, camera.width_px))
+    rays = camera.rays()[np.ix_(rows, columns)]
+    depth = _plane_depth(rays, camera, normal, height)
     seen = np.isfinite(depth)
-    points = camera.to_world_frame(camera.rays()[seen] * depth[seen][:, None])
+    points = camera.to_world_frame(rays[seen] * depth[seen][:, None])
     normals = np.broadcast_to(normal, points.shape)
     open_key = float(np.maximum(-key.rotations[:, :, 2] @ normal, 0) @ key.weights)
     open_sky = float(np.maximum(-sky.rotations[:, :, 2] @ normal, 0) @ sky.weights)
@@ -91,7 +97,20 @@ def _ground_light(
     light[seen] += (sky.light(points, normals) / open_sky)[:, None] * shares[1]
     light[seen] /= shares[0] + shares[1]
     factor = fine.width_px // camera.width_px
-    return np.repeat(np.repeat(light, factor, axis=0), factor, axis=1)
+    down, across = _between(rows, fine.height_px, factor), _between(columns, fine.width_px, factor)
+    return np.einsum("ri,cj,ijk->rck", down, across, light, optimize=["einsum_path", (0, 2), (0, 1)])
+
+
+def _between(places: np.ndarray, count: int, factor: int) -> np.ndarray:
+    """Weights (count, n) of values at these pixels at the centres of pixels `factor` times as fine, linear between."""
+    at = np.clip((np.arange(count) + 0.5) / factor - 0.5, places[0], places[-1])
+    left = np.clip(np.searchsorted(places, at, side="right") - 1, 0, max(len(places) - 2, 0))
+    right = np.minimum(left + 1, len(places) - 1)
+    share = (at - places[left]) / np.maximum(places[right] - places[left], 1)
+    out = np.zeros((count, len(places)))
+    out[np.arange(count), left] = 1.0 - share
+    out[np.arange(count), right] += share
+    return out
 
 
 def _checker(u: np.ndarray, v: np.ndarray) -> np.ndarray:
