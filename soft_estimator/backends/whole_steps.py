@@ -116,6 +116,7 @@ class TangentStepper(Protocol):
         paths: Array,
         tolerance: float,
         report: Array,
+        least: Array | None = None,
         /,
     ) -> None:
         """Changes of the state after a step, written to `out`.
@@ -126,6 +127,7 @@ class TangentStepper(Protocol):
                 regions move.
             before: state before the step, each (N, 3). u_after: displacement after it (N, 3). changes: of the state
                 before it, each (K, N, 3). paths: (H, 13). tolerance: of the solves, relative. report: out, (K, 3).
+            least: right-hand sides no larger than this, (K,) [N], are solved by zero; None: all of them are solved.
         """
 
 

@@ -11,7 +11,7 @@ from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.estimation.device_cache import device_cache_for
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
-from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE, Moment, PredictedFrame, Trajectory
+from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE, Moment, PredictedFrame, Trajectory, least_moves_m
 from soft_estimator.physics.frame_times import between, share_of_way, steps_until
 from soft_estimator.physics.fused_tangent import Changes, FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
@@ -30,9 +30,10 @@ class FusedTrajectory(Trajectory):
         start: Moment,
         backend: Backend,
         kinds: Kinds,
+        steps_of: np.ndarray | None = None,
     ) -> None:
         self.kinds, self.directions, self.steps = kinds, directions, 0
-        self._made_of = (model, parameters, directions), (backend, kinds, None, None)
+        self._made_of = (model, parameters, directions), (backend, kinds, steps_of, None)
         self.cache = device_cache_for(model, parameters, backend)
         self.fused = self.simulation = self.cache.simulation(parameters)
         self.tangent, self.columns = None, None
@@ -42,7 +43,7 @@ class FusedTrajectory(Trajectory):
             if not isinstance(changes, Changes):
                 changes = Changes.stacked(changes, backend)
             tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
-            self.columns = FusedTangent(self.fused, directions, tolerance)
+            self.columns = FusedTangent(self.fused, directions, tolerance, least_moves_m(model, steps_of))
         self.before = self.after = Moment(start.state, changes)
 
     def through_all(self, frames: Sequence[Frame]) -> list[PredictedFrame]:

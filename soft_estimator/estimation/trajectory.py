@@ -153,8 +153,7 @@ class Trajectory:
         self.tangent: Tangent | CarriedTangent | None = None
         if directions is not None:
             tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
-            size_m = float(np.linalg.norm(np.ptp(model.body.node_position_m, axis=0)))
-            least_m = None if steps_of is None else TANGENT_LEAST * size_m / steps_of
+            least_m = least_moves_m(model, steps_of)
             if coarser is None:
                 loose = self.simulation.with_solver(relative_tolerance=tolerance)
                 self.tangent = Tangent(loose, directions, least_m)
@@ -235,6 +234,12 @@ def initial_moment(
     return Moment(simulation.initial_state(), Tangent(simulation, directions).initial())
 
 
+def least_moves_m(model: Model, steps_of: np.ndarray | None) -> np.ndarray | None:
+    """Moves within a step that do not show, (P,) [m], for variables that go so far, (P,); None: all of them do."""
+    size_m = float(np.linalg.norm(np.ptp(model.body.node_position_m, axis=0)))
+    return None if steps_of is None else TANGENT_LEAST * size_m / steps_of
+
+
 def trajectory_from(
     model: Model,
     parameters: Parameters,
@@ -249,5 +254,5 @@ def trajectory_from(
     if can_fuse(model, backend):
         from soft_estimator.estimation.fused_trajectory import FusedTrajectory
 
-        return FusedTrajectory(model, parameters, directions, start, backend, kinds)
+        return FusedTrajectory(model, parameters, directions, start, backend, kinds, steps_of)
     return Trajectory(model, parameters, directions, start, backend, kinds, steps_of, coarser)

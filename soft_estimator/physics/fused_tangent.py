@@ -15,7 +15,7 @@ from soft_estimator.physics.fused import FusedSimulation, failed
 from soft_estimator.physics.fused_setup import direction_row
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.state import State
-from soft_estimator.physics.tangent import StateTangent, Tangent
+from soft_estimator.physics.tangent import StateTangent, Tangent, least_force_n
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +64,23 @@ class FusedTangent:
     backward Euler took is done the plain way.
 
     Args:
-        tolerance: of the solves, relative; by default the simulation's own.
+        tolerance: of the solves, relative; by default the simulation's own. least_m: as in `Tangent`.
     """
 
     def __init__(
-        self, simulation: FusedSimulation, directions: list[ParameterGradient], tolerance: float | None = None
+        self,
+        simulation: FusedSimulation,
+        directions: list[ParameterGradient],
+        tolerance: float | None = None,
+        least_m: np.ndarray | None = None,
     ) -> None:
-        self.simulation, self.directions = simulation, directions
+        self.simulation, self.directions, self._least_m = simulation, directions, least_m
         self.tolerance = simulation.model.solver.relative_tolerance if tolerance is None else tolerance
         rows = np.array([direction_row(simulation.parameters, d) for d in directions])
         moving = any(path.moves for _, path in simulation.model.dirichlet.held)
         start = np.stack([u for u, _ in self.plain.start]) if moving else None
         self.steps: Any = simulation.tangent_steps(len(directions))
+        self._least = None if least_m is None else simulation.backend.to_device(least_force_n(simulation, least_m))
         self._rows = simulation.backend.to_device(rows)
         self._start = None if start is None else simulation.backend.to_device(start)
         self._reports: list[Array] = []
@@ -83,7 +88,8 @@ class FusedTangent:
     @cached_property
     def plain(self) -> Tangent:
         """The same, step by step."""
-        return Tangent(self.simulation.with_solver(relative_tolerance=self.tolerance), self.directions)
+        loose = self.simulation.with_solver(relative_tolerance=self.tolerance)
+        return Tangent(loose, self.directions, self._least_m)
 
     def initial(self) -> Changes:
         """Changes of the initial state."""
@@ -108,6 +114,7 @@ class FusedTangent:
             s.batch.paths(np.array([after.time_s]))[0],
             self.tolerance,
             self._reports[-1],
+            self._least,
         )
         return out
 

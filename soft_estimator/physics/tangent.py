@@ -214,9 +214,8 @@ class Tangent:
         """Right-hand sides that do not matter, (width,): the inertia of all nodes moved by `least_m`."""
         if self.least_m is None:
             return None
-        inertia = s.model.integrator.c_m * float(np.linalg.norm(s.device.host(s.mass)))
         out = np.zeros(self.columns.width)
-        out[: len(self.least_m)] = inertia * self.least_m
+        out[: len(self.least_m)] = least_force_n(s, self.least_m)
         return out
 
     def _pushed(self, s: Simulation, stage: Stage, at: tuple, increment: Array, moved: Columns) -> Array:
@@ -244,3 +243,9 @@ class Tangent:
         for nodes, _ in s.model.dirichlet.held:
             v[nodes], a[nodes] = scheme.held(increment[nodes], changes.v[nodes], changes.a[nodes])
         return ColumnChanges(changes.u + increment, v, a, changes.number, s.backend)
+
+
+def least_force_n(s: Simulation, least_m: np.ndarray) -> np.ndarray:
+    """The inertia of all nodes moved by `least_m` (P,) within a step, (P,) [N]."""
+    mass_kg = s.parameters.density_kg_m3 * s.model.body.node_volume_m3
+    return s.model.integrator.c_m * float(np.linalg.norm(mass_kg)) * least_m

@@ -77,3 +77,21 @@ def test_changes_far_below_single_precision(whole, make_whole_scene):
         ends.append(whole.to_host(change.u[0]))
     assert 0 < np.abs(ends[1]).max() < 1e-15
     assert np.linalg.norm(ends[0] - ends[1]) <= 3e-3 * np.linalg.norm(ends[1])
+
+
+def test_changes_that_do_not_matter_are_not_solved_for(whole, make_whole_scene):
+    """Far above the ground a shift of the plane pushes by nearly nothing: with a least move that is larger it is exactly
+    zero, after no iteration, and the others have the bits they had."""
+    model, parameters = make_whole_scene("theta contact")
+    parameters = replace(parameters, translation_m=np.array([0.0, 0.08, 0.0]), velocity_m_s=np.zeros(3))
+    fused = FusedSimulation(model, parameters, whole)
+    directions = [ParameterGradient.unit(2, name, k) for name, k in (("plane_offset_m", None), ("velocity_m_s", 1))]
+    before, after = fused.roll(fused.initial_state(), 1)[0]
+    ends = []
+    for least_m in (None, np.array([1e-12, 1e-12])):
+        tangent = FusedTangent(fused, directions, 1e-3, least_m)
+        ends.append([whole.to_host(x) for x in tangent.step(before, after, tangent.initial()).u])
+        iterations = whole.to_host(tangent._reports[-1])[:, 0]
+        assert tangent.settled()
+    assert np.any(ends[0][0] != 0) and not ends[1][0].any() and iterations[0] == 0
+    assert ends[1][1].any() and np.array_equal(ends[0][1], ends[1][1])

@@ -42,6 +42,7 @@ class CudaTangent:
         paths: Array,
         tolerance: float,
         report: Array,
+        least: Array | None = None,
     ) -> None:
         """Changes of the state after a step, written to `out`.
 
@@ -51,6 +52,7 @@ class CudaTangent:
             before: u, v, a before the step. u_after: after it. changes: of u, v, a before it, each (columns, N, 3).
             paths: motion of the held regions at the end of the step, (regions, 13).
             tolerance: of the solves. report: out, (columns, 3): their iterations, relative residuals and statuses.
+            least: right-hand sides no larger than this, (columns,) [N], are solved by zero.
         """
         s, contact, solver = self.stepper, (self.contact_change, self.contact_force), self._solver(tolerance)
         s.linearise(before)
@@ -64,6 +66,8 @@ class CudaTangent:
         system, held = (self.rhs, self.solution), (paths, start, self.corner)
         points = (self.points, begin, weight)
         self._launch("prepare_step_tangent", s.nodes, *common, *points, *motion, *held, *contact, *system)
+        if least is not None:
+            self.rhs *= (cupy.linalg.norm(self.rhs.reshape(self.columns, -1), axis=1) > least)[:, None, None]
         self._solve(solver, tolerance, report)
         arguments = (*s.common()[:2], *changes, self.solution, *out)
         launch("step", "advance", s.real, 3 * s.nodes, *arguments, grid=(self.columns,))

@@ -30,6 +30,7 @@ class ReferenceTangent:
         paths: Array,
         tolerance: float,
         report: Array,
+        least: Array | None = None,
     ) -> None:
         s, limit = self._stepper.systems[0], self._stepper.limit
         u, v, a = (x.reshape(-1, 3).astype(np.float64) for x in before)
@@ -40,6 +41,8 @@ class ReferenceTangent:
             rhs = elastic[:, :, j] + inertia_tangent(s, (u, v, a), increment, by, change)
             if lin.touch is not None:
                 rhs += contact_tangent(s, lin.touch, (u, v, a), increment, by, change)
+            if least is not None and np.linalg.norm(rhs) <= least[j]:
+                rhs[...] = 0.0
             solution = guess_tangent(s, change, None if start is None else start[j], paths)
             report[j] = s.solve(lin, rhs, solution, tolerance, limit)
             put_system(out, j, s.advance(change, solution))
