@@ -64,16 +64,15 @@ def _show_as(page: Any, width: int, height: int, dark: bool = False) -> None:
 
 
 @contextmanager
-def another_tab(page: Any, width: int, height: int, dark: bool) -> Iterator[Any]:
-    """Of the same browser, of another size: a fresh browser would compile all shaders anew."""
-    first = page.current_window_handle
-    page.switch_to.new_window("tab")
+def shown_as(page: Any, width: int, height: int, dark: bool) -> Iterator[Any]:
+    """The page as another screen has it; opened anew, it would compile all its shaders again, for twenty seconds."""
+    before = page.execute_script("return [window.innerWidth, window.innerHeight]")
+    _show_as(page, width, height, dark)
     try:
-        _show_as(page, width, height, dark)
         yield page
     finally:
-        page.close()
-        page.switch_to.window(first)
+        _show_as(page, *before)
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 180.0, what: str = "the page") -> Any:
