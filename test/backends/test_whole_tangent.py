@@ -80,8 +80,8 @@ def test_changes_far_below_single_precision(whole, make_whole_scene):
 
 
 def test_changes_that_do_not_matter_are_not_solved_for(whole, make_whole_scene):
-    """Far above the ground a shift of the plane pushes by nearly nothing: with a least move that is larger it is exactly
-    zero, after no iteration, and the others have the bits they had."""
+    """Far above the ground a shift of the plane pushes by nearly nothing: with a least move that is larger it is
+    exactly zero, after no iteration, and the others have the bits they had."""
     model, parameters = make_whole_scene("theta contact")
     parameters = replace(parameters, translation_m=np.array([0.0, 0.08, 0.0]), velocity_m_s=np.zeros(3))
     fused = FusedSimulation(model, parameters, whole)
