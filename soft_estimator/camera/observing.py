@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,7 +65,7 @@ def camera_frame(
     body: Body,
     field: CarriedField,
     u: np.ndarray,
-    cameras: list[PinholeCamera],
+    cameras: Sequence[PinholeCamera],
     noise: DepthNoise | None,
     rng: np.random.Generator,
     budget: int | None = None,

@@ -155,7 +155,7 @@ class Placed(Shape):
     """Another shape, moved: a point x of it goes to rotation (3, 3) · x + translation_m (3,) [m]."""
 
     shape: Shape
-    rotation: Sequence[Sequence[float]] = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    rotation: Sequence[Sequence[float]] | np.ndarray = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     translation_m: Sequence[float] = (0.0, 0.0, 0.0)
 
     def __post_init__(self) -> None:
