@@ -75,7 +75,9 @@ class PlainSimulation:
 
     def step(self, u: np.ndarray, v: np.ndarray, mean: np.ndarray, time_s: float) -> PlainStep:
         """One step from u [m], v [m/s] and the mean velocity [m/s] of the last step, which looks ahead."""
-        scheme, p, seconds, clock = self.model.integrator, self.parameters, {}, perf_counter()
+        scheme, p = self.model.integrator, self.parameters
+        seconds: dict[str, float] = {}
+        clock = perf_counter()
         r = self.rotations(u + scheme.predictor * scheme.step_s * mean)
         clock = _lap(seconds, "rotations", clock)
         turned = r[:, None, None] @ self.element @ np.swapaxes(r, 1, 2)[:, None, None]
@@ -84,13 +86,13 @@ class PlainSimulation:
         position, at_s = self.model.body.node_position_m, time_s + scheme.step_s * scheme.c_k
         for cells, path in self.model.dirichlet.weak:
             target = moved(path, at_s, position[cells.nodes], self.start[cells.nodes])
-            flat = r.reshape(-1, 9)
-            blocks = cells.blocks(flat, self.young, self.lam, self.mu).reshape(-1, 8, 8, 3, 3)
+            flat, held = r.reshape(-1, 9), cells.held(self.lam, self.mu)
+            blocks = cells.blocks(flat, self.young, held).reshape(-1, 8, 8, 3, 3)
             dof = 3 * cells.nodes[:, :, None].astype(np.int64) + np.arange(3)
             rows = np.broadcast_to(dof[:, :, None, :, None], blocks.shape).ravel()
             columns = np.broadcast_to(dof[:, None, :, None, :], blocks.shape).ravel()
             stiffness = stiffness + sp.coo_matrix((blocks.ravel(), (rows, columns)), shape=stiffness.shape).tocsr()
-            np.add.at(weak_force, cells.nodes, cells.forces(u, self.start, target, flat, self.young, self.lam, self.mu))
+            np.add.at(weak_force, cells.nodes, cells.forces(u, self.start, target, flat, self.young, held))
         inertia = (scheme.c_m + scheme.c_d * p.mass_damping_per_s) * self.mass_of_freedoms
         matrix = ((scheme.c_k + scheme.c_d * p.stiffness_damping_s) * stiffness + inertia).tocsr()
         clock = _lap(seconds, "assembly", clock)
