@@ -80,8 +80,14 @@ def run_noisy(args: argparse.Namespace) -> list[dict]:
 def run_damping(args: argparse.Namespace) -> list[dict]:
     case = torus(0.006)
     names = [*E_AND_NU, "mass_damping_per_s", "stiffness_damping_s"]
-    guess = {"mass_damping_per_s": 0.15, "stiffness_damping_s": 0.015, "poissons_ratio": 0.35}
-    problem = case.problem(case.frames(), names, youngs_modulus_pa=np.array([2500.0]), **guess)
+    problem = case.problem(
+        case.frames(),
+        names,
+        youngs_modulus_pa=np.array([2500.0]),
+        poissons_ratio=0.35,
+        mass_damping_per_s=0.15,
+        stiffness_damping_s=0.015,
+    )
     return [row(case, problem, "first test case, exact points", "a1 13 %, a2 15 %", "3 %")]
 
 

@@ -106,7 +106,8 @@ def growth_exponent(rows: list[dict[str, Any]], value: str) -> float:
     """Slope of log value over log nodes, from the bodies of 3000 nodes on (small ones stay in cache)."""
     large = [row for row in rows if row["nodes"] >= 3000]
     chosen = large if len(large) >= 3 else rows
-    return float(np.polyfit(*(np.log([row[key] for row in chosen]) for key in ("nodes", value)), 1)[0])
+    log_nodes, log_value = (np.log([row[key] for row in chosen]) for key in ("nodes", value))
+    return float(np.polyfit(log_nodes, log_value, 1)[0])
 
 
 def cuboid_table(quick: bool) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def cube(across: int) -> Model:
 
 def measure(model: Model, young_pa: float, steps: int, columns: int, multigrid: bool) -> tuple[float, ...]:
     """Iterations and milliseconds of a step; the same of a solve for several right-hand sides."""
-    stepping.worth_it = lambda blocks, slot: multigrid  # type: ignore[assignment]
+    stepping.worth_it = lambda blocks, slot: multigrid
     s = Simulation(model, Parameters(young_pa, 0.3, 1000.0, 0.2, 1e-3))
     state, rows = s.initial_state(), []
     for _ in range(steps):

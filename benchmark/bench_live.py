@@ -32,6 +32,8 @@ from soft_estimator.scene.scene import build_scene
 def run_trial(scene_name: str, seed: int, backend_name: str, window: dict[str, Any]) -> dict[str, Any]:
     """One recording: the last estimate beside the truth, and the seconds that frames took."""
     config, folder = read_scene(scene_name)
+    if config.observe is None:
+        raise ValueError(f"scene {scene_name} has no cameras; give it an observe section")
     config = replace(config, observe=replace(config.observe, seed=seed))
     scene = build_scene(config, folder)
     backend = choose_backend(backend_name, config.solver.precision)

@@ -39,12 +39,13 @@ MOST_STD, MOST_DROPPED, SPACING_M, STEP_S = 4.0, 0.6, 0.0105, 1 / 120
 def shape_of(kind: str, lift_m: float) -> dict[str, Any]:
     """A body some 10 cm across whose lowest point is so high above the table."""
     z = lift_m + {"ball": 0.05, "box": 0.04, "capsule": 0.035, "torus": 0.025}[kind]
-    return {
+    shapes: dict[str, dict[str, Any]] = {
         "ball": {"sphere": {"radius_m": 0.05, "center_m": [0, 0, z]}},
         "box": {"box": {"size_m": [0.08, 0.09, 0.08], "center_m": [0, 0, z]}},
         "capsule": {"capsule": {"radius_m": 0.035, "start_m": [-0.03, 0, z], "end_m": [0.03, 0, z]}},
         "torus": {"torus": {"major_radius_m": 0.045, "minor_radius_m": 0.025, "axis": "z", "center_m": [0, 0, z]}},
-    }[kind]
+    }
+    return shapes[kind]
 
 
 def draw(seed: int) -> tuple[dict[str, Any], dict[str, Any], float, str]:

@@ -67,10 +67,10 @@ def show(rows: list[dict[str, Any]], name: str) -> None:
     if name == "wrong":
         share("caught", sum(map(caught, rows)), len(rows))
     else:
-        called = [row for row in rows if row["fits"] is False]
-        share("clean ones called wrong", len(called), len(rows))
+        refused = [row for row in rows if row["fits"] is False]
+        share("clean ones called wrong", len(refused), len(rows))
         share("intervals of clean ones that hold the truth", sum(row["holds"] for row in rows), len(rows))
-        for row in called:
+        for row in refused:
             print(f"  seed {row['seed']}, {row['words']}: {row['cause']}, {row['figures']}")
 
 

@@ -153,7 +153,9 @@ def lbfgs(solve: Solve, most: int = 400) -> Callable[[StepPotential, Trial, floa
 
     def run(potential: StepPotential, start: Trial, goal_j: float) -> tuple[int, int]:
         free = potential.simulation.device.free[:, None]
-        trial, moved, turned = start, [], []
+        trial = start
+        moved: list[np.ndarray] = []
+        turned: list[np.ndarray] = []
         for rounds in range(1, most + 1):
             if trial.potential_j <= goal_j:
                 return rounds - 1, 0

@@ -28,6 +28,7 @@ from soft_estimator.physics.integrator import hht_scheme
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
 
 TOLERANCE = 1e-6
@@ -68,17 +69,20 @@ def block_inverse(matrix: sp.csr_matrix) -> sp.bsr_matrix:
     return sp.bsr_matrix((np.linalg.inv(diagonal), np.arange(n), np.arange(n + 1)), shape=matrix.shape)
 
 
+def _after(simulation: Simulation, state: State, steps: int) -> State:
+    for _ in range(steps):
+        state, _ = simulation.step(state)
+    return state
+
+
 def build(nodes: int, young_pa: float) -> Problem:
     """The system after the block has bent for twenty steps, and that of ten steps before."""
     body, grip, _ = block(nodes)
     model = build_model(body, hht_scheme(1 / 60, -0.05), fixed=[grip], solver=SolverSettings(1e-8, 5000))
     simulation = Simulation(model, Parameters(young_pa, 0.4, 1000.0, 0.2, 1e-3))
-    state, older = simulation.initial_state(), None
-    for k in range(20):
-        if k == 10:
-            older = simulation.linearise(state).system.to_scipy(simulation.backend)
-        state, _ = simulation.step(state)
-    lin = simulation.linearise(state)
+    half_way = _after(simulation, simulation.initial_state(), 10)
+    older = simulation.linearise(half_way).system.to_scipy(simulation.backend)
+    lin = simulation.linearise(_after(simulation, half_way, 10))
     free = np.repeat(model.dirichlet.free > 0, 3)
     rhs = simulation.right_hand_side(lin.stage, lin.at).ravel()[free]
     at = np.stack(np.unravel_index(body.node_index, body.grid.shape), axis=1)[model.dirichlet.free > 0]
@@ -144,7 +148,7 @@ def aggregates(problem: Problem) -> Method:
     """Block-Jacobi plus rigid motions of aggregates of 3 x 3 x 3 nodes, solved directly: additive, one level more."""
     clock = perf_counter()
     group = np.unique(problem.place // 3, axis=0, return_inverse=True)[1].ravel()
-    n, count = len(group), group.max() + 1
+    n, count = len(group), int(np.max(group)) + 1
     middle = np.stack([np.bincount(group, problem.place[:, a]) for a in range(3)], axis=1) / np.bincount(group)[:, None]
     arm = problem.place - middle[group]
     modes = np.zeros((n, 3, 6))

@@ -95,7 +95,7 @@ def random_scene(seed: int, number: int, steps: int) -> tuple[dict[str, Any], Si
     facts = {
         "number": number, "shape": kind, "scheme": name, "step_s": scheme.step_s, "material": law,
         "plane": plane is not None, "obstacles": len(obstacles),
-        "tools": sum(o.obstacle.path is not None for o in obstacles),
+        "tools": sum(isinstance(o.obstacle, SolidLaw) and o.obstacle.path is not None for o in obstacles),
         "rough": sum(o.friction is not None for o in [plane, *obstacles] if o is not None),
         "youngs_modulus_pa": float(parameters.youngs_modulus_pa[0]), "size_m": float((high - low).max()),
     }  # fmt: skip

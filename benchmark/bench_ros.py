@@ -185,7 +185,9 @@ def shown(seconds: Any) -> str:
     values = 1e3 * np.array(list(seconds))
     if not values.size:
         return "no message"
-    return f"p50 {np.percentile(values, 50):.1f} ms, p99 {np.percentile(values, 99):.1f} ms, max {values.max():.1f} ms"
+    return (
+        f"p50 {np.percentile(values, 50):.1f} ms, p99 {np.percentile(values, 99):.1f} ms, max {np.max(values):.1f} ms"
+    )
 
 
 def measure_clouds(seconds: float) -> None:

@@ -44,7 +44,7 @@ class Drawn:
 def shape_of(kind: str, size: float) -> dict[str, Any]:
     """A shape some 10 cm across with its middle at the origin."""
     r = 0.5 * SIZE_M * size
-    return {
+    shapes: dict[str, dict[str, Any]] = {
         "sphere": {"sphere": {"radius_m": r}},
         "box": {"box": {"size_m": [1.6 * r, 1.4 * r, 1.6 * r]}},
         "torus": {"torus": {"major_radius_m": 0.65 * r, "minor_radius_m": 0.35 * r, "axis": "z"}},
@@ -57,7 +57,8 @@ def shape_of(kind: str, size: float) -> dict[str, Any]:
                 ]
             }
         },
-    }[kind]
+    }
+    return shapes[kind]
 
 
 CLAMPED = 0.6  # part of the half height at which the clamp of a held body begins
@@ -94,7 +95,7 @@ def draw(seed: int, wrong: bool) -> Drawn:
         "body": {"shape": shape_of(kind, 1.0), "spacing_m": SPACING_M},
         "material": material,
     }
-    estimate = {
+    estimate: dict[str, Any] = {
         "parameters": estimated,
         "guess": {
             "youngs_modulus_pa": youngs * float(np.exp(rng.uniform(-0.7, 0.7))),

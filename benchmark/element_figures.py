@@ -15,7 +15,7 @@ from cell_elements import factorise, hold, lame, mass, modes, stiffness
 
 from soft_estimator.geometry.cut_cells import boundary_products
 from soft_estimator.geometry.rigid import rotation_matrix
-from soft_estimator.geometry.shapes import Box, Placed, Shape, Sphere, refine, sample
+from soft_estimator.geometry.shapes import Align, Box, Placed, Shape, Sphere, refine, sample
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import theta_scheme
@@ -50,8 +50,8 @@ class Settings:
     min_fill: float = 0.02
     detail: int = 1
 
-    def body(self, shape: Shape, spacing_m: float, align: str = "origin") -> Body:
-        grid = sample(shape, spacing_m, align=align)  # type: ignore[arg-type]
+    def body(self, shape: Shape, spacing_m: float, align: Align = "origin") -> Body:
+        grid = sample(shape, spacing_m, align=align)
         fine = refine(shape.distance_m, grid, self.detail) if self.detail > 1 else None
         return build_body(grid, min_fill=self.min_fill, stabilisation=self.stabilisation, detail=fine)
 
@@ -116,7 +116,7 @@ def sphere(
     radius = 0.05
     h = 2 * radius / cells
     centre = h * np.asarray(shift)
-    body = settings.body(Sphere(radius, centre), h)
+    body = settings.body(Sphere(radius, tuple(centre)), h)
     rate = np.sqrt(lame(YOUNG, 0.3)[1] / DENSITY) / radius
     hertz, shapes = modes(*matrices(body, settings, YOUNG, 0.3), 16, shift=-((0.3 * rate) ** 2))
     first = np.argsort(hertz)[6:16]

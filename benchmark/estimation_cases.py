@@ -26,7 +26,7 @@ from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import Integrator, theta_scheme
 from soft_estimator.physics.model import Model, build_model
-from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.parameters import Parameters, Value
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.contact import ContactLaw
@@ -42,7 +42,7 @@ class Case:
     model: Model
     field: CarriedField
     truth: Parameters
-    cameras: list[PinholeCamera]
+    cameras: tuple[PinholeCamera, ...]
     steps: int
     every: int
 
@@ -85,10 +85,10 @@ class Case:
         return out
 
     def problem(
-        self, frames: list[ObservedFrame], names: list[str], backend: Backend | None = None, **guess: object
+        self, frames: list[ObservedFrame], names: list[str], backend: Backend | None = None, **guess: Value
     ) -> Problem:
         """The problem of estimating the named parameters from a first guess that is the truth but for `guess`."""
-        variables = make_variables(replace(self.truth, **guess), names)
+        variables = make_variables(self.truth.replace(**guess), names)
         loss = RobustLoss("huber", 2.0)
         return Problem(self.model, variables, frames, field=self.field, loss=loss, backend=backend)
 

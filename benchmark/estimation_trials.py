@@ -44,12 +44,12 @@ def spread(trial: Callable[[Any], Any], items: Sequence[Any], workers: int, name
     clock, out = perf_counter(), [trial(items[0])]
     print(f"{name}: trial 1 of {len(items)}, {perf_counter() - clock:.0f} s", file=sys.stderr)
     if workers <= 1:
-        rest = map(trial, items[1:])
-        return out + [_told(k, len(items), name, clock, r) for k, r in enumerate(rest, start=2)]
+        here = map(trial, items[1:])
+        return out + [_told(k, len(items), name, clock, r) for k, r in enumerate(here, start=2)]
     os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        rest = pool.imap(trial, items[1:])
-        return out + [_told(k, len(items), name, clock, r) for k, r in enumerate(rest, start=2)]
+        there = pool.imap(trial, items[1:])
+        return out + [_told(k, len(items), name, clock, r) for k, r in enumerate(there, start=2)]
 
 
 def _told(k: int, total: int, name: str, clock: float, result: Any) -> Any:

@@ -140,7 +140,7 @@ def write_standing(sdf: Path, body: Path, size_m: float = 0.14) -> None:
     read = read_sdf(sdf, size_m=size_m)
     phi = np.moveaxis(read.phi_m, (0, 1, 2), (0, 2, 1))[:, ::-1, :]  # (x, y, z) goes to (x, -z, y)
     last_z = read.origin_m[2] + read.spacing_m * (read.shape[2] - 1)
-    grid = SignedDistanceGrid(phi, (read.origin_m[0], -last_z, read.origin_m[1]), read.spacing_m)
+    grid = SignedDistanceGrid(phi, np.array([read.origin_m[0], -last_z, read.origin_m[1]]), read.spacing_m)
     vertices = extract_surface(grid).positions_m(grid.node_positions_m())
     low, high = vertices.min(axis=0), vertices.max(axis=0)
     shift = -np.array([0.5 * (low[0] + high[0]), 0.5 * (low[1] + high[1]), low[2]])

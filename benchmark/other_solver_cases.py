@@ -127,14 +127,14 @@ def model_of(case: Case, cells: int, step_s: float) -> Model:
 def problem_of(truth: Truth, frames: list[ObservedFrame], *, searched: bool) -> Problem:
     """Our beam with E and ν to be found; unless it is to be searched in full, from motions simulated beforehand."""
     true, model = truth.parameters, model_of(truth.case, truth.cells, truth.case.step_s)
-    guess = replace(true, youngs_modulus_pa=np.array([1.1 * YOUNG]), poissons_ratio=truth.poissons_ratio - 0.05)
+    guess = true.replace(youngs_modulus_pa=np.array([1.1 * YOUNG]), poissons_ratio=truth.poissons_ratio - 0.05)
     variables, field = make_variables(guess, NAMES), our_beam(truth.cells)[1]
     if searched:
         return Problem(model, variables, frames, field=field)
     return KnownMotion(model, variables, frames, truth, field)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Seen:
     """A motion looked at: as `Run`, without a gradient, which least squares do not ask for."""
 

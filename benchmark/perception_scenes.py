@@ -87,7 +87,7 @@ def _bunny() -> Body:
     # y is up in the file: (x, y, z) goes to (x, -z, y)
     phi = np.moveaxis(read.phi_m, (0, 1, 2), (0, 2, 1))[:, ::-1, :]
     last_z = read.origin_m[2] + read.spacing_m * (read.shape[2] - 1)
-    grid = SignedDistanceGrid(phi, (read.origin_m[0], -last_z, read.origin_m[1]), read.spacing_m)
+    grid = SignedDistanceGrid(phi, np.array([read.origin_m[0], -last_z, read.origin_m[1]]), read.spacing_m)
     surface = extract_surface(grid)
     vertices = surface.positions_m(grid.node_positions_m())
     low, high = vertices.min(axis=0), vertices.max(axis=0)

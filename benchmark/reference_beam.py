@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import skfem as fem
 from cell_elements import factorise, lame, modes
+from skfem.assembly.form.form import FormExtraParams
 from skfem.helpers import dot
 from skfem.models.elasticity import linear_elasticity
 
@@ -45,7 +46,7 @@ class Beam:
         """∫ρ (v + ω × (x - about)) · φ of the free degrees of freedom for unit density-weighted motion, (n,)."""
         v, w, c = velocity, angular_velocity, about
 
-        def rigid(phi: np.ndarray, at: fem.helpers.FormExtraParams) -> np.ndarray:  # type: ignore[name-defined]
+        def rigid(phi: np.ndarray, at: FormExtraParams) -> np.ndarray:
             x, y, z = (at.x[a] - c[a] for a in range(3))
             field = (v[0] + w[1] * z - w[2] * y, v[1] + w[2] * x - w[0] * z, v[2] + w[0] * y - w[1] * x)
             return DENSITY * sum(field[a] * phi[a] for a in range(3))

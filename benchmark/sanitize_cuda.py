@@ -20,6 +20,8 @@ import cupy
 import numpy as np
 
 from soft_estimator.backends.cuda import cells, kernels, linear, load_cuda_backend
+from soft_estimator.backends.cuda.stepper import own_stepper
+from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.carried_surface import CarriedSurface
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
@@ -31,12 +33,13 @@ from soft_estimator.physics.body import build_body
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.energy import balance
 from soft_estimator.physics.fused import FusedBatch, FusedSimulation
-from soft_estimator.physics.fused_tangent import FusedTangent
+from soft_estimator.physics.fused_tangent import Changes, FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverSettings
+from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import Tangent
 from soft_estimator.physics.terms.contact import ContactLaw
@@ -44,9 +47,9 @@ from soft_estimator.physics.terms.contact import ContactLaw
 Kernel = tuple[str, str, str]  # file, function, precision
 PRECISIONS = {"float32": hht_scheme(0.005), "float64": theta_scheme(0.005)}
 SOFT = Parameters(3e4, 0.35, 900.0, 0.4, 2e-3, plane_offset_m=0.055, velocity_m_s=np.array([0.1, -0.8, 0.2]))
-STIFF = replace(SOFT, youngs_modulus_pa=np.array([3e6]))  # the coarse level comes in
+STIFF = SOFT.replace(youngs_modulus_pa=np.array([3e6]))  # the coarse level comes in
 DIRECTIONS = ("poissons_ratio", "plane_offset_m", "density_kg_m3", "mass_damping_per_s", "stiffness_damping_s")
-INCOMPRESSIBLE = replace(SOFT, poissons_ratio=0.499)  # the pressures' preconditioner comes in
+INCOMPRESSIBLE = SOFT.replace(poissons_ratio=0.499)  # the pressures' preconditioner comes in
 MATRIX = "conjugate_gradient_"
 ALWAYS_DOUBLE = ("soft_depths", "soft_energies", "spread_columns", "sums")
 
@@ -100,7 +103,11 @@ def watch_launches() -> dict[Kernel, int]:
     """How often each kernel is launched from now on; before the first one is loaded."""
     seen: dict[Kernel, int] = {}
     load = kernels._module
-    kernels._module = lambda file, real, *defines: WatchedModule(load(file, real, *defines), file, real, seen)
+
+    def watched(file: str, real: str, *defines: str) -> WatchedModule:
+        return WatchedModule(load(file, real, *defines), file, real, seen)
+
+    vars(kernels).update(_module=watched)
     return seen
 
 
@@ -125,13 +132,16 @@ def main(precisions: Sequence[str] = ()) -> int:
     grip = FixedRegion(Box((0.04, 0.2, 0.2), (-0.1, 0.0, 0.0)), path=path)
     for precision, scheme in chosen.items():
         dtype, settings = np.dtype(precision).type, SolverSettings(1e-5, 500)
-        model = build_model(body, scheme, fixed=[grip], contact=ContactLaw(2e6, 800.0), solver=settings, dtype=dtype)
+        law = ContactLaw(2e6, 800.0)
+        model = build_model(body, scheme, fixed=[grip], contact=law, solver=settings, dtype=dtype)
+        rubber = build_model(
+            body, scheme, fixed=[grip], contact=law, solver=settings, dtype=dtype, material="neo_hookean"
+        )
         free = build_model(body, scheme, solver=settings, dtype=dtype)
         weak = replace(grip, method="nitsche")
         states = loops(model, backend)
         loops(build_model(body, scheme, fixed=[weak], solver=settings, dtype=dtype), backend)
-        settings_of_both = {"contact": ContactLaw(2e6, 800.0), "solver": settings, "dtype": dtype}
-        loops(build_model(body, scheme, fixed=[grip], material="neo_hookean", **settings_of_both), backend)
+        loops(rubber, backend)
         look(model, states, backend)
         batch(model, 2, backend, MATRIX + "resident")
         batch(model, 5, backend, MATRIX + "cells")
@@ -167,13 +177,13 @@ def tell(seen: dict[Kernel, int], precisions: set[str]) -> int:
 
 
 def sets(count: int) -> list[Parameters]:
-    return [replace(SOFT, youngs_modulus_pa=SOFT.youngs_modulus_pa * f) for f in np.geomspace(0.7, 1.5, count)]
+    return [SOFT.replace(youngs_modulus_pa=SOFT.youngs_modulus_pa * f) for f in np.geomspace(0.7, 1.5, count)]
 
 
-def batch(model: Model, systems: int, backend: Any, kernel: str) -> None:
+def batch(model: Model, systems: int, backend: Backend, kernel: str) -> None:
     """Two guarded steps of several systems and their gradients."""
     batch = FusedBatch(model, sets(systems), backend)
-    plan = batch.stepper.solver.plan
+    plan = own_stepper(batch.stepper).solver.plan
     assert plan.function == kernel, (plan, kernel)
     roll = batch.roll(batch.initial(), 2)
     gradients, report = batch.roll_back(roll, lambda k: (roll.u[k], None, None))
@@ -183,15 +193,17 @@ def batch(model: Model, systems: int, backend: Any, kernel: str) -> None:
     print(f"{systems} systems, {model.dtype.__name__}, {kernel}: {int(reports[:, 0].sum())} iterations, dE {slope:.3e}")
 
 
-def single(model: Model, parameters: Parameters, backend: Any, with_coarse_level: bool, pressures: str = "") -> None:
+def single(
+    model: Model, parameters: Parameters, backend: Backend, with_coarse_level: bool, pressures: str = ""
+) -> None:
     """Steps and tangents of one system, with the coarse level or without, or with this kernel for pressures."""
     fused = FusedSimulation(model, parameters, backend)
-    stepper = fused.batch.stepper
-    assert stepper.pressures.used == bool(pressures)
+    stepper = own_stepper(fused.batch.stepper)
+    assert stepper.pressures is not None and stepper.pressures.used == bool(pressures)
     if pressures:
         assert stepper.pressures.solver.plan.function == pressures, stepper.pressures.solver.plan
     else:
-        assert stepper.coarse.used == with_coarse_level
+        assert stepper.coarse is not None and stepper.coarse.used == with_coarse_level
     states, reports = fused.roll(fused.initial_state(), 2)
     columns = FusedTangent(fused, [ParameterGradient.unit(1, name) for name in DIRECTIONS])
     changes = columns.through(states, columns.initial())
@@ -200,7 +212,7 @@ def single(model: Model, parameters: Parameters, backend: Any, with_coarse_level
     print(f"{model.dtype.__name__}, {levels} levels: {sum(r.iterations for r in reports)} iterations")
 
 
-def loops(model: Model, backend: Any) -> list:
+def loops(model: Model, backend: Backend) -> list[State]:
     """A step, its adjoint and its tangent loop by loop, and the energies; the states."""
     sim = Simulation(model, SOFT, backend)
     before = sim.initial_state()
@@ -214,7 +226,7 @@ def loops(model: Model, backend: Any) -> list:
     return [before, after]
 
 
-def contact_loops(sim: Simulation, u: Any) -> None:
+def contact_loops(sim: Simulation, u: Array) -> None:
     """The contact loops that a step asks for in one precision only, or not at all."""
     d, xp = sim.device, sim.xp
     depth, slope = (xp.empty(len(d.point_area)) for _ in range(2))
@@ -230,20 +242,20 @@ def contact_loops(sim: Simulation, u: Any) -> None:
     assert np.isfinite(d.backend.sums([(columns, columns), (energy, None)])).all()
 
 
-def points_of(model: Model, state: Any, backend: Any) -> np.ndarray:
+def points_of(model: Model, state: State, backend: Backend) -> np.ndarray:
     """Points near the surface of a state, and a few far off."""
     points = model.body.surface_positions_m(backend.to_host(state.u).astype(float))[::3]
     return np.concatenate([points + 0.004, points[:5] + 0.3])
 
 
-def look(model: Model, states: list, backend: Any) -> None:
+def look(model: Model, states: list[State], backend: Backend) -> None:
     """Distances of points, one frame by itself."""
     points, u = points_of(model, states[1], backend), backend.to_host(states[1].u).astype(float)
     surface = CarriedSurface(carry_field(model.body), u, backend)
     assert np.isfinite(surface.measure(points, np.zeros(len(points))).value).all()
 
 
-def observe(model: Model, states: list, changes: list, backend: Any) -> None:
+def observe(model: Model, states: list[State], changes: list[Changes], backend: Backend) -> None:
     """The point-cloud residual of two frames, its change and its pull-back."""
     field, frames = carry_field(model.body), []
     for k in (1, 2):
