@@ -30,7 +30,7 @@ from soft_estimator.geometry.mesh_file import mesh_distance
 from soft_estimator.geometry.shapes import Box, refine
 from soft_estimator.measuring.fit import fit_drops, scene_plain
 from soft_estimator.measuring.measure import MeasureOptions, Seen, look_at
-from soft_estimator.perception.rest_shape import DETAIL, grid_with_cells, rest_shape_from_primitive
+from soft_estimator.perception.rest_shape import REFINEMENT, grid_with_cells, rest_shape_from_primitive
 from soft_estimator.perception.scan import ScannedBody
 from soft_estimator.scene.body_grid import Files, build_shape
 from soft_estimator.scene.scene import Scene, build_scene
@@ -50,7 +50,7 @@ def true_body(case: Case, truth: Scene, found: ScannedBody, cells: int) -> Scann
         grid, detail = rest_shape_from_primitive(shape, cells)
     else:
         grid = grid_with_cells(vertices, faces, cells)
-        detail = refine(mesh_distance(vertices, faces), grid, DETAIL)
+        detail = refine(mesh_distance(vertices, faces), grid, REFINEMENT)
     # The recording has no tf: its frame is the camera's, x_camera = Rᵀ (x - eye).
     return replace(
         found, grid=grid, detail=detail, vertices_m=vertices, faces=faces, volume_m3=body.volume_m3,

@@ -12,8 +12,8 @@ from soft_estimator.geometry.shapes import Box, Shape, refine, sample, sample_di
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3
 
 UNITS_M = {"m": 1.0, "dm": 0.1, "cm": 0.01, "mm": 0.001, "inch": 0.0254}
-DETAIL = 2  # a rest shape's surface is kept on a grid this many times as fine as that of its cells
-BOX_DETAIL = 4  # of a box: its sides are rounded to so fine planes
+REFINEMENT = 2  # a rest shape's surface is kept on a grid this many times as fine as that of its cells
+BOX_REFINEMENT = 4  # of a box: its sides are rounded to so fine planes
 _ROUNDED_M, _MORE_CELLS = 0.0003, 0.2  # sides may be off by this [m], or there may be this part more or fewer cells
 PLAUSIBLE_SIZE_M = (0.005, 2.0)  # longest side of a soft object a depth camera can look at
 
@@ -45,7 +45,7 @@ def rest_shape_from_mesh(
 
 
 def rest_shape_from_primitive(shape: Shape, target_cells: int = 4000) -> tuple[SignedDistanceGrid, SignedDistanceGrid]:
-    """A rest shape from an analytic body, with about target_cells active cells, and φ on the grid refined by DETAIL.
+    """A rest shape from an analytic body, with about target_cells cells, and φ on a grid REFINEMENT times as fine.
 
     A box, whose faces lie on planes of the refined grid, may have a fifth more or fewer cells.
     """
@@ -56,9 +56,9 @@ def rest_shape_from_primitive(shape: Shape, target_cells: int = 4000) -> tuple[S
     volume = mesh_volume_m3(surface.positions_m(coarse.node_positions_m()), surface.faces)
     if isinstance(shape, Box):
         shape, grid = _box_on_planes(shape, target_cells)
-        return grid, refine(shape.distance_m, grid, BOX_DETAIL)
+        return grid, refine(shape.distance_m, grid, BOX_REFINEMENT)
     grid = _search_spacing(lambda spacing: sample(shape, spacing), volume, target_cells)
-    return grid, refine(shape.distance_m, grid, DETAIL)
+    return grid, refine(shape.distance_m, grid, REFINEMENT)
 
 
 def _box_on_planes(box: Box, target_cells: int) -> tuple[Box, SignedDistanceGrid]:
@@ -69,12 +69,12 @@ def _box_on_planes(box: Box, target_cells: int) -> tuple[Box, SignedDistanceGrid
     """
     size = np.array(box.size_m)
     tries = (size.prod() / target_cells) ** (1 / 3) * np.linspace(0.8, 1.3, 1001)
-    parts = np.maximum(np.round(BOX_DETAIL * size[:, None] / tries), BOX_DETAIL)
-    off = parts * tries / BOX_DETAIL - size[:, None]
-    cells = np.ceil(parts / BOX_DETAIL - 1e-6).prod(axis=0)
+    parts = np.maximum(np.round(BOX_REFINEMENT * size[:, None] / tries), BOX_REFINEMENT)
+    off = parts * tries / BOX_REFINEMENT - size[:, None]
+    cells = np.ceil(parts / BOX_REFINEMENT - 1e-6).prod(axis=0)
     cost = (off**2).sum(axis=0) / _ROUNDED_M**2 + np.log(cells / target_cells) ** 2 / _MORE_CELLS**2
     best = int(np.argmin(cost))
-    spacing, rounded = float(tries[best]), parts[:, best] * tries[best] / BOX_DETAIL
+    spacing, rounded = float(tries[best]), parts[:, best] * tries[best] / BOX_REFINEMENT
     # The low corner stays where it is: the box stands on it, and it lies on planes of the coarse grid.
     low = np.array(box.centre_m) - 0.5 * size
     on_planes = Box(rounded, low + 0.5 * rounded)

@@ -16,7 +16,7 @@ from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.fusion import Field, View, fuse
 from soft_estimator.perception.objects import ObjectPoints, Why
 from soft_estimator.perception.poisson import poisson_distance_m
-from soft_estimator.perception.rest_shape import DETAIL, grid_with_cells
+from soft_estimator.perception.rest_shape import REFINEMENT, grid_with_cells
 from soft_estimator.perception.round_back import round_back_m, without_tails
 from soft_estimator.perception.scan_frames import Frame, ScanData, gather
 from soft_estimator.perception.settings import FinderSettings, ScanSettings
@@ -69,7 +69,7 @@ def with_cells(body: ScannedBody, cells: int) -> ScannedBody:
 def _gridded(vertices_m: np.ndarray, faces: np.ndarray, cells: int) -> tuple[SignedDistanceGrid, SignedDistanceGrid]:
     """φ of a closed mesh with about so many cells, and on that grid refined."""
     grid = grid_with_cells(vertices_m, faces, cells)
-    return grid, refine(mesh_distance(vertices_m, faces), grid, DETAIL)
+    return grid, refine(mesh_distance(vertices_m, faces), grid, REFINEMENT)
 
 
 def fuse_scan(

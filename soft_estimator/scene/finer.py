@@ -9,7 +9,7 @@ from soft_estimator.geometry.shapes import interpolated
 from soft_estimator.scene.clamps import held_as
 from soft_estimator.scene.scene import Scene, assemble_scene, body_of
 
-DETAIL = "detail"  # of `body.skin`
+DETAILED_SKIN = "detail"  # of `body.skin`
 
 
 def on_finer_grid(scene: Scene) -> Scene:
@@ -38,7 +38,7 @@ def with_detailed_skin(scene: Scene) -> Scene | None:
     grid, detail = scene.body.grid, scene.detail
     if detail is None or scene.body.skin is not None:
         return None
-    config = replace(scene.config, body=replace(scene.config.body, skin=DETAIL))
+    config = replace(scene.config, body=replace(scene.config.body, skin=DETAILED_SKIN))
     every = round(grid.spacing_m / detail.spacing_m)
     told = SignedDistanceGrid(detail.phi_m[::every, ::every, ::every], grid.origin_m, grid.spacing_m)
     body = body_of(told, config, detail=detail)
