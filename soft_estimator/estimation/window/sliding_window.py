@@ -33,7 +33,7 @@ from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
 from soft_estimator.estimation.window.own_step import Refined, StepError
 from soft_estimator.estimation.window.refusals import Refusals
-from soft_estimator.estimation.window.still import WAITS, stays
+from soft_estimator.estimation.window.still import WAITS, StillWatch
 from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
@@ -94,7 +94,7 @@ class SlidingWindow:
         self._bent, self._others = BentStarts(), OtherStiffnesses()
         self.last: LiveEstimate | None = None
         self.waiting_for = ""  # why the last frame did not count
-        self._still: ObservedFrame | None = None  # a frame since which the body has not moved
+        self._still = StillWatch()
         self._end_episode()
 
     def _end_episode(self) -> None:
@@ -290,18 +290,15 @@ class SlidingWindow:
 
     def _lies_still(self, frame: Any) -> bool:
         """Whether a free body at the start of an episode is where it was before; then the episode has not begun."""
-        fit, before = self._fit, self._still
         if not self.episodes.free or not isinstance(frame, ObservedFrame):
             return False
-        if fit is not None:
-            first = fit.frames[0].frame if len(fit.frames) == 1 and not fit.slid else None
-            before = replace(first, time_s=self._since_s) if isinstance(first, ObservedFrame) else None
-        stays_there = before is not None and stays(before, frame, self.lasting.reference.gravity_m_s2)
-        self._still = before if stays_there else None
-        if stays_there:
+        if self._fit is not None:
+            self._still.begins_with(self._fit.only_frame, self._since_s)
+        still = self._still.look(frame, self.lasting.reference.gravity_m_s2)
+        if still:
             self._end_episode()
             self._order.newest_s = self._order.used_s = frame.time_s
-        return stays_there
+        return still
 
     def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
         """What to note of a frame's time; None where the frame is not to be used."""

@@ -6,6 +6,9 @@ far as its weight bends it: simulated from its rest shape it would sink a second
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
@@ -25,3 +28,20 @@ def stays(before: ObservedFrame, after: ObservedFrame, gravity_m_s2: np.ndarray)
         return False
     went_m = np.median(after.points_m, axis=0) - np.median(before.points_m, axis=0)
     return float(np.linalg.norm(went_m)) <= limit_m
+
+
+class StillWatch:
+    """Remembers a frame since which the body has not moved."""
+
+    def __init__(self) -> None:
+        self._since: ObservedFrame | None = None
+
+    def begins_with(self, frame: Any, stamp_s: float) -> None:
+        """An episode has this frame alone, taken at stamp_s [s]; None: it has more, so that the body moves."""
+        self._since = replace(frame, time_s=stamp_s) if isinstance(frame, ObservedFrame) else None
+
+    def look(self, frame: ObservedFrame, gravity_m_s2: np.ndarray) -> bool:
+        """Whether the body is still where it was; where it is not, it is forgotten."""
+        if self._since is not None and not stays(self._since, frame, gravity_m_s2):
+            self._since = None
+        return self._since is not None

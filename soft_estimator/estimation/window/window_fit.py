@@ -95,6 +95,11 @@ class WindowFit:
         return self.motion.start is not None
 
     @property
+    def only_frame(self) -> Frame | None:
+        """The frame of a window that has begun with one and has no other yet."""
+        return self.frames[0].frame if len(self.frames) == 1 and not self.slid else None
+
+    @property
     def seconds(self) -> float:
         """How long it takes to simulate the window."""
         return self.motion.seconds_per_step * self.at.trajectory.steps
