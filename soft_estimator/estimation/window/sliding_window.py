@@ -340,13 +340,8 @@ class SlidingWindow:
 
     def _bent_start(self, fit: WindowFit, stamp_s: float) -> str:
         """Why an episode should not begin with its first frame, "" where it may; then the episode is over."""
-        first = fit.frames[0].frame
-        if (
-            len(fit.frames) != 1
-            or fit.slid
-            or not self.episodes.free
-            or not isinstance(self.kinds.of(first), SurfaceDistance)
-        ):
+        first = fit.only_frame
+        if first is None or not self.episodes.free or not isinstance(self.kinds.of(first), SurfaceDistance):
             return ""
         bent = self._bent.look(stamp_s, fit.settled(0), self.config.bent_patience_s)
         if bent:
