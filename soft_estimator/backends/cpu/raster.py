@@ -158,9 +158,16 @@ def _set_up(
     planes: np.ndarray,
     bounds: np.ndarray,
 ) -> None:
-    """Per triangle: b x c, c x a, a x b (0-8), normal (9-11), n.a (12), depth range (13, 14), rounding (15-17), box."""
+    """Per triangle: b x c, c x a, a x b (0-8), normal (9-11), n.a (12), depth range (13, 14), rounding (15-17), box.
+
+    Of one that covers no pixel's middle the (empty) box alone.
+    """
     d_max = max(1.0, abs(cx) / fx, abs(width - 1 - cx) / fx, abs(cy) / fy, abs(height - 1 - cy) / fy)
     for f in prange(faces.shape[0]):
+        a, b, c = vertices[faces[f, 0]], vertices[faces[f, 1]], vertices[faces[f, 2]]
+        _pixel_box(a, b, c, fx, fy, cx, cy, width, height, near, bounds[f])
+        if bounds[f, 0] > bounds[f, 1] or bounds[f, 2] > bounds[f, 3]:
+            continue  # between the pixels, as most of a fine mesh is in a lamp's map
         for i in range(3):
             p = vertices[faces[f, (i + 1) % 3]]
             q = vertices[faces[f, (i + 2) % 3]]
@@ -169,7 +176,6 @@ def _set_up(
             planes[f, 3 * i + 2] = p[0] * q[1] - p[1] * q[0]
             size = (abs(p[0]) + abs(p[1]) + abs(p[2])) * (abs(q[0]) + abs(q[1]) + abs(q[2]))
             planes[f, 15 + i] = ROUNDING * size * d_max
-        a, b, c = vertices[faces[f, 0]], vertices[faces[f, 1]], vertices[faces[f, 2]]
         # from differences: the sum of the edge vectors is the same normal, but loses digits on small far triangles
         bx, by, bz = b[0] - a[0], b[1] - a[1], b[2] - a[2]
         ex, ey, ez = c[0] - a[0], c[1] - a[1], c[2] - a[2]
@@ -178,7 +184,6 @@ def _set_up(
         planes[f, 12] = nx * a[0] + ny * a[1] + nz * a[2]
         planes[f, 13] = min(a[2], b[2], c[2])
         planes[f, 14] = max(a[2], b[2], c[2])
-        _pixel_box(a, b, c, fx, fy, cx, cy, width, height, near, bounds[f])
 
 
 @njit(cache=True)
