@@ -10,19 +10,34 @@ _FEW = 32  # up to here insertion is the fastest; its cost grows with the square
 
 
 @njit(cache=True)
-def _sort_by_depth(order: np.ndarray, begin: int, end: int, place: np.ndarray) -> None:
-    """Sort order[begin:end] by depth; points of equal depth keep their order."""
-    if end - begin > _FEW:
-        mine = order[begin:end].copy()
-        order[begin:end] = mine[np.argsort(place[mine, 2], kind="mergesort")]
-        return
-    for i in range(begin + 1, end):
-        k = order[i]
-        j = i - 1
-        while j >= begin and place[order[j], 2] > place[k, 2]:
-            order[j + 1] = order[j]
-            j -= 1
-        order[j + 1] = k
+def _sort_by_depth(order: np.ndarray, begin: int, end: int, depth: np.ndarray, spare: np.ndarray) -> None:
+    """Sort order[begin:end] by depth; points of equal depth keep their order.
+
+    By insertion, a few at a time, which are merged; NumPy's own sort takes eight seconds to compile. spare: like order.
+    """
+    for first in range(begin, end, _FEW):
+        for i in range(first + 1, min(first + _FEW, end)):
+            k = order[i]
+            j = i - 1
+            while j >= first and depth[order[j]] > depth[k]:
+                order[j + 1] = order[j]
+                j -= 1
+            order[j + 1] = k
+    width = _FEW
+    while width < end - begin:
+        for first in range(begin, end - width, 2 * width):
+            middle, last = first + width, min(first + 2 * width, end)
+            for e in range(first, last):
+                spare[e] = order[e]
+            i, j = first, middle
+            for e in range(first, last):
+                if j == last or (i < middle and depth[spare[i]] <= depth[spare[j]]):
+                    order[e] = spare[i]
+                    i += 1
+                else:
+                    order[e] = spare[j]
+                    j += 1
+        width *= 2
 
 
 @njit(cache=True)
@@ -50,7 +65,8 @@ def bundle_means(
         start[bundle[i] + 1] += 1
     for c in range(columns * rows):
         start[c + 1] += start[c]
-    order, filled = np.empty(n, np.int64), start[:-1].copy()
+    order, spare, filled = np.empty(n, np.int64), np.empty(n, np.int64), start[:-1].copy()
+    depth = place[:, 2].copy()
     for i in range(n):
         order[filled[bundle[i]]] = i
         filled[bundle[i]] += 1
@@ -58,7 +74,7 @@ def bundle_means(
     mean, spread, count = np.zeros((n + 1, 3)), np.zeros(n + 1), np.zeros(n + 1, np.int64)
     found = 0
     for c in range(columns * rows):
-        _sort_by_depth(order, start[c], start[c + 1], place)
+        _sort_by_depth(order, start[c], start[c + 1], depth, spare)
         begin = start[c]
         while begin < start[c + 1]:
             end = begin + 1

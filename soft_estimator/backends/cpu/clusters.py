@@ -179,13 +179,19 @@ def _join_voxels(
 
 @njit(cache=True)
 def _typical(around: np.ndarray, count: np.ndarray) -> float:
-    """Median over the points of what is around them."""
-    order = np.argsort(around)
-    half, passed = 0.5 * count.sum(), 0
-    for k in order:
-        passed += count[k]
-        if passed >= half:
-            return float(around[k])
+    """Median over the points of what is around them; counted, not sorted, which takes seconds to compile."""
+    points, most = 0, 0
+    for k in range(around.shape[0]):
+        points += count[k]
+        most = max(most, around[k])
+    with_so_many = np.zeros(most + 1, dtype=np.int64)
+    for k in range(around.shape[0]):
+        with_so_many[around[k]] += count[k]
+    passed = 0
+    for n in range(most + 1):
+        passed += with_so_many[n]
+        if points > 0 and 2 * passed >= points:
+            return float(n)
     return 0.0
 
 
