@@ -8,6 +8,7 @@ import numpy as np
 
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import allowance_m, shape_std_m
+from soft_estimator.estimation.fitting.clock import with_clock
 from soft_estimator.estimation.fitting.consider import Effect, details_effect, effects, model_effect
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
@@ -50,6 +51,7 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     verdict = with_pose(
         judge(evidence_of(problem, at, inspection)), problem.variables, found.theta, problem.model, known
     )
+    verdict = with_clock(verdict, problem, at, inspection, found.noise_scale)
     return _with(problem, found, statistical, tuple(moved), verdict)
 
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.clock import is_by_clock
 from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
@@ -240,7 +241,9 @@ def _second(
 
 def _refined_verdict(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> FitVerdict:
     """The verdict on residuals (n,) with everything refined, fitted anew; where they do not fit either, it stays. No
-    finer grid takes a body back to where it was said to be held."""
+    finer grid takes a body back to where it was said to be held, or sets its clock right."""
+    if is_by_clock(found.verdict):
+        return found.verdict
     inspection = inspect_fit(problem, at.theta, [])
     evidence = replace(evidence_of(problem, at, inspection), residual=residual[inspection.patch >= 0])
     refined = with_pose(judge(evidence), problem.variables, at.theta, problem.model, problem.known)

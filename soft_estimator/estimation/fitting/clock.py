@@ -1,0 +1,74 @@
+"""Does a held body keep the time of its stamps? One more variable, the rate of their clock, fitted at the solution.
+
+How far a held body swings under its weight tells E/ρ, and so does how fast: stamps of a clock at half speed make it
+four times too stiff for its sag. No patch need lie off by more than its shape may; all of them together tell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.fitting.allowance import shape_std_m
+from soft_estimator.estimation.fitting.verdict import FitVerdict
+from soft_estimator.estimation.inspection import Inspection
+from soft_estimator.estimation.problem import Evaluation, Problem
+
+CLOCK = "clock"
+RATE = "time_rate"
+# A rate is wrong that is off by so many standard deviations, and by so much of itself: grid, step and clamp put the
+# two ways of telling E/ρ apart, a rate by up to a sixth in clean recordings of the benchmark of misfits.
+_DEVIATIONS, _LEAST_OFF = 5.0, 0.25
+_OFF_TOGETHER = 3.0  # times what the shape is known to, as in `faint_motion`
+_STAMPS = ("time_rate", "time_offset_s")  # what the fitted rate stands for
+
+
+def clock_rate(
+    problem: Problem, at: Evaluation, inspection: Inspection, noise_scale: float
+) -> tuple[float, float] | None:
+    """How much faster than its stamps a held body's time goes, relative, and the standard deviation of that; None of a
+    body that nothing holds, and of a clock that is exact.
+
+    Variables, everything held fixed and an offset of every patch of the surface move with it, within their priors.
+    at: with its Jacobian. noise_scale: noise over the stated one.
+    """
+    known: KnownToConfig | None = problem.known
+    by_name = {source.name: columns for source, columns in zip(inspection.sources, inspection.columns)}
+    if known is None or RATE not in by_name or not problem.model.dirichlet.any:
+        return None
+    fixed = [
+        columns
+        for source, columns in zip(inspection.sources, inspection.columns)
+        if not source.each_frame and source.name not in _STAMPS
+    ]
+    off_m = _OFF_TOGETHER * shape_std_m(known, problem.model.body)
+    used = np.unique(inspection.patch[inspection.patch >= 0])
+    patches = np.where(inspection.patch[:, None] == used, off_m * inspection.by_offset[:, None], 0.0)
+    rows = np.concatenate([at.known_jacobian, *fixed, patches, by_name[RATE] / known.time_rate], axis=1)
+    v, more = problem.variables, rows.shape[1] - len(problem.variables)
+    # The rate's own prior, of as much as itself, keeps the equations regular where nothing moves.
+    prior = np.concatenate([v.prior_std**-2.0, np.ones(more)])
+    pull = np.concatenate([prior[: len(v)] * (at.theta - v.prior_mean), np.zeros(more)])
+    unit = np.where(at.whitened, noise_scale, 1.0) ** 2
+    covariance = np.linalg.inv(rows.T @ (rows * (at.weight / unit)[:, None]) + np.diag(prior))
+    step = -covariance @ (rows.T @ (at.slope / unit) + pull)
+    return float(step[-1]), float(np.sqrt(covariance[-1, -1]))
+
+
+def with_clock(
+    verdict: FitVerdict, problem: Problem, at: Evaluation, inspection: Inspection, noise_scale: float
+) -> FitVerdict:
+    """The verdict on a fit whose body may move by another clock than that of its stamps."""
+    found = clock_rate(problem, at, inspection, noise_scale) if verdict.fits else None
+    if found is None or abs(found[0]) <= max(_DEVIATIONS * found[1], _LEAST_OFF):
+        return verdict
+    reason = (
+        f"sag and swing fit together only if {1 + found[0]:.2g} s go by in a second of the stamps: the stamps are "
+        "wrong, or gravity, or how it began"
+    )
+    return FitVerdict(False, reason, CLOCK, {**verdict.figures, RATE: found[0]})
+
+
+def is_by_clock(verdict: FitVerdict) -> bool:
+    """Whether a fit was called wrong for its clock alone: no finer grid mends that."""
+    return not verdict.fits and RATE in verdict.figures

@@ -1,0 +1,74 @@
+"""The clock of a held body's stamps, told from how far and how fast it swings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from estimation_experiments import Experiment
+
+from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.fitting.clock import clock_rate, is_by_clock, with_clock
+from soft_estimator.estimation.fitting.completing import completed
+from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
+from soft_estimator.estimation.fitting.uncertainty import posterior
+from soft_estimator.estimation.fitting.verdict import FitVerdict
+from soft_estimator.estimation.fixed_numbers import sources_of
+from soft_estimator.estimation.inspection import Inspection, inspect_fit
+from soft_estimator.estimation.problem import Problem
+from soft_estimator.estimation.variables import make_variables
+from soft_estimator.physics.parameters import Parameters
+
+STD_M = 5e-4
+KNOWN = KnownToConfig()
+
+
+def stamped(torus: Experiment, rate: float, youngs_pa: float = 2000.0) -> Problem:
+    """The swinging ring, its stamps those of a clock that goes `rate` times as fast as it should."""
+    ring = replace(torus, truth=Parameters(np.array([youngs_pa]), 0.3, 1000.0, 0.1, 0.01))
+    frames = [replace(frame, time_s=rate * frame.time_s) for frame in ring.frames(STD_M)]
+    variables = make_variables(ring.truth, ["youngs_modulus_pa", "stiffness_damping_s"])
+    return Problem(torus.model, variables, frames, field=torus.field, known=KNOWN)
+
+
+def solved(problem: Problem) -> Fit:
+    settings = LeastSquaresSettings(max_iterations=8)
+    return fit(problem, problem.variables.start(), windows=[len(problem.frames)], settings=settings)
+
+
+def look(problem: Problem, theta: np.ndarray, known: KnownToConfig = KNOWN) -> Inspection:
+    sources = sources_of(problem.model, problem.variables, problem.variables.parameters(theta), known)
+    return inspect_fit(problem, theta, sources)
+
+
+@pytest.mark.slow
+def test_a_small_error_of_the_clock_is_found_as_it_is(torus: Experiment) -> None:
+    """Stamps 2 % slow: 1/0.98 s go by in each of their seconds, to first order, within three deviations and a fifth of
+    it, which its square and what E takes up leave room for. That small an error is no misfit."""
+    problem = stamped(torus, 0.98)
+    found = solved(problem)
+    seen = look(problem, found.theta)
+    rate = clock_rate(problem, found.evaluation, seen, 1.0)
+    assert rate is not None and rate[1] < 0.01
+    assert abs(rate[0] - 0.02) < 3 * rate[1] + 0.004
+    assert with_clock(FitVerdict(), problem, found.evaluation, seen, 1.0).fits
+
+
+@pytest.mark.slow
+def test_a_clock_at_half_speed_is_called_wrong(torus: Experiment) -> None:
+    """Of a ring that swings by a few millimetres: linear as the test is, it finds a third of the rate that is missing,
+    by thirty deviations. A verdict that fits becomes one that does not, and says why."""
+    problem = stamped(torus, 0.5, 20e3)
+    found = solved(problem)
+    verdict = with_clock(FitVerdict(), problem, found.evaluation, look(problem, found.theta), 1.0)
+    assert is_by_clock(verdict) and verdict.cause == "clock" and "stamps" in verdict.reason
+    assert not completed(problem, found.evaluation, posterior(problem, found.evaluation)).verdict.fits
+
+
+def test_an_exact_clock_is_not_asked(torus: Experiment) -> None:
+    problem = stamped(torus, 1.0).with_frames(torus.frames(STD_M)[:2])
+    at = problem.evaluate(problem.variables.start(), jacobian=True)
+    assert clock_rate(problem, at, look(problem, at.theta, KnownToConfig(time_rate=0.0)), 1.0) is None
+    wrong = FitVerdict(False, "another body", "body")
+    assert with_clock(wrong, problem, at, look(problem, at.theta), 1.0) is wrong and not is_by_clock(wrong)
