@@ -102,7 +102,8 @@ def _residual_many(
                 for j in range(width):
                     r[i, a, j] = free[i] * (b[i, a, j] - y[a, j])
                     total[j] += r[i, a, j] * r[i, a, j]
-        partial[chunk] = total
+        for j in range(width):  # number by number: arrays take seconds to compile (see `compiled`)
+            partial[chunk, j] = total[j]
     _sum_chunks(partial, square)
 
 
@@ -136,7 +137,8 @@ def _turn_to(
                     )
                     product[j] += r[i, a, j] * p[i, a, j]
                     total[j] += r[i, a, j] * r[i, a, j]
-        partial[chunk], other[chunk] = total, product
+        for j in range(width):
+            partial[chunk, j], other[chunk, j] = total[j], product[j]
     _sum_chunks(partial, square)
     _sum_chunks(other, rz)
 
@@ -184,7 +186,8 @@ def _descend(
                     for j in range(width):
                         ap[i, a, j] = y[a, j]
                         total[j] += p[i, a, j] * y[a, j]
-            partial[chunk] = total
+            for j in range(width):
+                partial[chunk, j] = total[j]
         _sum_chunks(partial, pap)
         for j in range(width):
             going = square[j] > DONE * DONE
@@ -207,7 +210,8 @@ def _descend(
                         )
                         total[j] += r[i, a, j] * r[i, a, j]
                         product[j] += r[i, a, j] * z[i, a, j]
-            partial[chunk], other[chunk] = total, product
+            for j in range(width):
+                partial[chunk, j], other[chunk, j] = total[j], product[j]
         _sum_chunks(partial, square)
         _sum_chunks(other, new_rz)
         for j in range(width):
