@@ -134,21 +134,23 @@ def test_command_works(line: str, empty: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("soft-estimator run live")])
-def test_live_graph_starts(line: str, place: Path, request: pytest.FixtureRequest) -> None:
+def test_live_graph_starts(line: str, request: pytest.FixtureRequest) -> None:
     """Without a camera nothing comes, but the nodes must come up, wait, and end cleanly."""
     pytest.importorskip("rclpy")
-    request.getfixturevalue("measured")  # not without ROS: this test runs in another process
+    # Not without ROS: this test runs in another process than the others, and would record and measure anew.
+    place = request.getfixturevalue("place")
+    request.getfixturevalue("measured")
     ran = call([*shlex.split(line)[1:], "--seconds", "12"], place)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-2000:]
 
 
 @pytest.mark.slow
-def test_viewer_serves(place: Path) -> None:
+def test_viewer_serves(tmp_path: Path) -> None:
     pytest.importorskip("viser")
     pytest.importorskip("rclpy")
     command = [sys.executable, "-m", "soft_estimator", "view", "--topics", "--port", "8765"]
-    environment = {**os.environ, "ROS_DOMAIN_ID": str(1 + os.getpid() % 100), "ROS_LOG_DIR": str(place)}
-    process = subprocess.Popen(command, cwd=place, env=environment, start_new_session=True)
+    environment = {**os.environ, "ROS_DOMAIN_ID": str(1 + os.getpid() % 100), "ROS_LOG_DIR": str(tmp_path)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
     try:
         for _ in range(120):
             time.sleep(0.5)
