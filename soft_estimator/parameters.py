@@ -128,7 +128,7 @@ register(
 register(
     Parameter(
         "poissons_ratio", "", "Poisson's ratio", "Poisson's ratio ν", "ν", transform="logit", prior_std=1.0, low=0.0,
-        high=0.5, hidden="the body hardly moved sideways to its load", linear_within=0.1, known_std=0.07,
+        high=0.5, hidden="the body hardly moved sideways to its load", known_std=0.07,
     )
 )  # fmt: skip
 register(
@@ -147,7 +147,8 @@ register(
 register(
     Parameter(
         "stiffness_damping_s", "s", "Stiffness damping", "Rayleigh damping α₂", "α₂", transform="log", prior_std=2.0,
-        default=0.0, low=0.0, hidden="nothing swung long enough to lose energy", linear_within=0.03, known_std=0.2,
+        default=0.0, low=0.0, hidden="nothing swung long enough to lose energy",
+        known_std=0.2,
     )
 )  # fmt: skip
 register(

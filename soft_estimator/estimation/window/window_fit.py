@@ -28,9 +28,6 @@ from soft_estimator.physics.frame_times import between
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
-# Logarithms of material numbers, where changes are worked out on a coarser grid: after a few bounces of a ball of five
-# such cells they are a third off, and frames that leave the window keep that.
-_HOLDS_OF_COARSE = 0.02
 _UNKNOWN = 0.3  # standard deviations of a variable, within which it may lie anywhere
 _LONGEST_STEP = 1.0  # of any variable: a factor of e in stiffness; farther off no direction means anything
 # A trial costs a simulation of the window: not for a place within a tenth of one that failed, and not for a fall of the
@@ -76,8 +73,6 @@ class WindowFit:
         self.motion, self.knowledge, self.loss, self.places = motion, knowledge, loss, places
         count = len(knowledge.mean)
         self.scale = 1.0
-        kinds = [v.transform in ("log", "logit") for v in motion.variables.variables]
-        self._material = np.array([*kinds, False])
         self.information = np.zeros((count, count))  # of the frames that have left the window
         self.touched = False
         self.at = motion.run(knowledge.mean.copy(), [])
@@ -394,9 +389,7 @@ class WindowFit:
 
     def _holds(self, step: np.ndarray) -> bool:
         """Whether the linearisation holds over a step; the surface's offset is linear anyway."""
-        limits = np.array([*(v.kind.linear_within for v in self.motion.variables.variables), np.inf])
-        if self.motion.coarser is not None:
-            limits = np.where(self._material, np.minimum(limits, _HOLDS_OF_COARSE), limits)
+        limits = [*(v.kind.linear_within for v in self.motion.variables.variables), np.inf]
         return bool((np.abs(step) <= limits).all())
 
 
