@@ -106,6 +106,23 @@ def test_a_misfit_that_finer_steps_or_cells_do_not_show_is_none_of_the_body() ->
     assert not fits() and not fits(little) and fits(change) and fits(little, rest)
 
 
+def test_a_fit_that_ends_unsettled_is_judged_where_it_stands() -> None:
+    """Points pulled to an egg, 6 mm at the poles. On its way a fit is not judged: it may yet come to fit. Where no
+    search follows it is: a number of a fit that neither settled nor fits is worse than none."""
+    target = window(config=replace(SMALL, bent_patience_s=0.0), known=KNOWN)
+    eggs = []
+    for frame in frames()[:3]:
+        centre = frame.points_m.mean(axis=0)
+        eggs.append(replace(frame, points_m=centre + (frame.points_m - centre) * np.array([1, 1.12, 1])))
+    said(target, tuple(eggs))
+    fit, verdict = target._fit, target.episodes.verdict
+    assert fit is not None
+    unsettled = replace(fit.answer(), settled=False)
+    assert verdict.of(fit, unsettled).fits and not verdict.of(fit, unsettled, ended=True).fits
+    made = target.settle(1)
+    assert made is not None and not made.verdict.fits
+
+
 def test_an_episode_that_is_abandoned_has_never_been() -> None:
     """A drop, then one that nothing fits, then the first again: the same bits as without the one in between."""
     seen, spoilt = frames()[:6], [replace(f, points_m=1.1 * f.points_m) for f in frames()[:5]]

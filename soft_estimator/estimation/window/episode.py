@@ -190,20 +190,22 @@ class Episodes:
         shift: np.ndarray,
         more: Sequence[Effect],
         changes: Sequence[Sequence[np.ndarray]] = (),
+        ended: bool = False,
     ) -> LiveEstimate:
         """What to publish of a window's answer; its stamp, time and notes are left to be filled in.
 
         shift: what to add to the lasting variables, (P,). more: what more there is to their deviations. changes: of the
             frames' residuals with half the step, or half the spacing: a misfit that is theirs is none of the body.
+            ended: no search follows.
         """
         u, v, a = fit.newest_state(answer.z)
         variables, count = self.lasting.variables, len(self.lasting.variables)
         statistical, effects = answer.covariance[:count, :count], [*self._effects(fit, answer, bent_std), *more]
         covariance = sum((e.covariance for e in effects), statistical)
         theta, information = answer.z[:count] + shift, answer.information[:count, :count]
-        judged = self.verdict.of(fit, answer)
+        judged = self.verdict.of(fit, answer, ended=ended)
         if not judged.fits and changes:
-            refined = self.verdict.of(fit, answer, changes)
+            refined = self.verdict.of(fit, answer, changes, ended)
             judged = refined if refined.fits else judged
         verdict = with_pose(judged, variables, theta, self.model, self.known)
         answers = describe(variables, theta, information, statistical, answer.touched, effects, verdict)

@@ -241,7 +241,7 @@ class SlidingWindow:
         newest = fit.settled(-1, answer.z)
         self._step_error.look(fit, answer, self.lasting)
         more = refine(fit, self.lasting) if refine is not None and not fit.slid else None
-        return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, more)
+        return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, more, ended=True)
 
     def _admitted(self, stamp_s: float) -> tuple[str, ...] | None:
         """Count a frame: what to note of its time; None where it is not to be used."""
@@ -377,13 +377,14 @@ class SlidingWindow:
         start: float,
         notes: tuple[str, ...],
         more: Refined | None = None,
+        ended: bool = False,
     ) -> LiveEstimate:
         shift, effects = self._step_error.refined(fit, self.lasting)
         changes = []
         if more is not None:
             shift, effects = shift + more.shift, [*effects, *more.effects]
             changes = [change for change in (self._step_error.change, more.change) if change]
-        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, shift, effects, changes)
+        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, shift, effects, changes, ended)
         if not estimate.settled:
             notes = (*notes, "the fit has not settled yet: the intervals hold the way that is left")
         if not estimate.verdict.fits:

@@ -26,21 +26,24 @@ class WindowVerdict:
     def __init__(self, body: Body, places: PointPlaces, known: KnownToConfig | None) -> None:
         self.places, self.allowance_m = places, allowance_m(known or KnownToConfig(), body)
 
-    def of(self, fit: WindowFit, answer: Answer, changes: Sequence[Sequence[np.ndarray]] = ()) -> FitVerdict:
-        """The verdict on a fit at its answer; one that had no time to settle is not judged.
+    def of(
+        self, fit: WindowFit, answer: Answer, changes: Sequence[Sequence[np.ndarray]] = (), ended: bool = False
+    ) -> FitVerdict:
+        """The verdict on a fit at its answer; one that had no time to settle yet is not judged.
 
-        changes: to be added to the residuals of every frame, [(n,)] each.
+        changes: to be added to the residuals of every frame, [(n,)] each. ended: no search follows, so that one that
+            has not settled is judged where it stands.
         """
         kinds = fit.motion.kinds
         seen = [e for e in fit.frames if isinstance(e.frame, ObservedFrame) and kinds.of(e.frame).whitened]
-        if not seen or not answer.settled:
+        if not seen or not (answer.settled or ended):
             return FitVerdict()
         clouds = [
             (k, e, p)
             for k, (e, p) in enumerate(zip(fit.frames, self.places.of(fit.frames)))
             if any(e is one for one in seen)
         ]
-        step = answer.z - fit.at.z
+        step = answer.z - fit.at.z if answer.settled else np.zeros_like(answer.z)
         patch, std, neighbour = joined_places([p.places for _, _, p in clouds])
         left = [(e.residual + e.jacobian @ step + sum(change[k] for change in changes))[p.chosen] for k, e, p in clouds]
         return judge(
