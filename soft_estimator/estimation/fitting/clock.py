@@ -10,6 +10,8 @@ import numpy as np
 
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import shape_std_m
+from soft_estimator.estimation.fitting.explained import extended, patch_columns
+from soft_estimator.estimation.fitting.faint_motion import OFF_TOGETHER
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.inspection import Inspection
 from soft_estimator.estimation.problem import Evaluation, Problem
@@ -19,7 +21,6 @@ RATE = "time_rate"
 # A rate is wrong that is off by so many standard deviations, and by so much of itself: grid, step and clamp put the
 # two ways of telling E/ρ apart, a rate by up to a sixth in clean recordings of the benchmark of misfits.
 _DEVIATIONS, _LEAST_OFF = 5.0, 0.25
-_OFF_TOGETHER = 3.0  # times what the shape is known to, as in `faint_motion`
 _STAMPS = ("time_rate", "time_offset_s")  # what the fitted rate stands for
 
 
@@ -41,18 +42,13 @@ def clock_rate(
         for source, columns in zip(inspection.sources, inspection.columns)
         if not source.each_frame and source.name not in _STAMPS
     ]
-    off_m = _OFF_TOGETHER * shape_std_m(known, problem.model.body)
-    used = np.unique(inspection.patch[inspection.patch >= 0])
-    patches = np.where(inspection.patch[:, None] == used, off_m * inspection.by_offset[:, None], 0.0)
-    rows = np.concatenate([at.known_jacobian, *fixed, patches, by_name[RATE] / known.time_rate], axis=1)
-    v, more = problem.variables, rows.shape[1] - len(problem.variables)
+    off_m = OFF_TOGETHER * shape_std_m(known, problem.model.body)
+    patches = off_m * patch_columns(inspection.patch, inspection.by_offset)
     # The rate's own prior, of as much as itself, keeps the equations regular where nothing moves.
-    prior = np.concatenate([v.prior_std**-2.0, np.ones(more)])
-    pull = np.concatenate([prior[: len(v)] * (at.theta - v.prior_mean), np.zeros(more)])
-    unit = np.where(at.whitened, noise_scale, 1.0) ** 2
-    covariance = np.linalg.inv(rows.T @ (rows * (at.weight / unit)[:, None]) + np.diag(prior))
-    step = -covariance @ (rows.T @ (at.slope / unit) + pull)
-    return float(step[-1]), float(np.sqrt(covariance[-1, -1]))
+    columns = [*fixed, patches, by_name[RATE] / known.time_rate]
+    hessian, slope, _ = extended(problem, at, columns, noise_scale**2)
+    covariance = np.linalg.inv(hessian)
+    return float(-(covariance @ slope)[-1]), float(np.sqrt(covariance[-1, -1]))
 
 
 def with_clock(

@@ -14,7 +14,7 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.allowance import shape_std_m
 from soft_estimator.estimation.fitting.consider import Effect
-from soft_estimator.estimation.fitting.explained import explained_cost
+from soft_estimator.estimation.fitting.explained import explained_cost, patch_columns
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.inspection import SurfacePatches
 from soft_estimator.estimation.motion import motion
@@ -27,7 +27,7 @@ SHOWN = 0.5 * 5.0**2  # of the cost: five standard deviations
 _TOO_STIFF = np.log(1000.0)  # of log E: what is left of a motion of millimetres are micrometres
 # Times what the shape is known to: neighbouring patches that are off together, as those of a body that was scanned
 # while it sagged, are not as unlikely as patches that are each off by themselves.
-_OFF_TOGETHER = 3.0
+OFF_TOGETHER = 3.0
 _PATCH_CELLS = 1.0  # width of a patch in cells: errors of a grid are no wider
 
 
@@ -47,7 +47,7 @@ def motion_gain(problem: Problem, at: Evaluation, noise_scale: float) -> float |
         motionless = problem.evaluate(still, jacobian=True)
     except SolverError:
         return None
-    columns = [_OFF_TOGETHER * off_m * _patch_columns(problem, at.theta)]
+    columns = [OFF_TOGETHER * off_m * _patch_columns(problem, at.theta)]
     costs = [
         explained_cost(problem, one, columns, noise_scale**2, free) for one, free in ((motionless, beside), (at, None))
     ]
@@ -80,6 +80,4 @@ def _patch_columns(problem: Problem, theta: np.ndarray) -> np.ndarray:
     for frame, u, _ in motion(problem, theta, tangent=False):
         rows.append(problem.kinds.of(frame).by_offset(frame))
         places.append(patches.of(frame, u, len(rows[-1]))[0])
-    place, by_offset = np.concatenate(places), np.concatenate(rows)
-    used = np.unique(place[place >= 0])
-    return np.where(place[:, None] == used, by_offset[:, None], 0.0)
+    return patch_columns(np.concatenate(places), np.concatenate(rows))
