@@ -8,7 +8,15 @@ from coverage_cases import scene_of, shape_of
 from estimation_experiments import Experiment, surface_frame
 
 from soft_estimator.config_estimation import KnownToConfig
-from soft_estimator.estimation.fitting.faint_motion import SHOWN, is_faint, motion_gain, with_faint_motion
+from soft_estimator.estimation.fitting.explained import explained_cost
+from soft_estimator.estimation.fitting.faint_motion import (
+    SHOWN,
+    _cost_of_still,
+    _patch_columns,
+    is_faint,
+    motion_gain,
+    with_faint_motion,
+)
 from soft_estimator.estimation.fitting.uncertainty import posterior
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
@@ -112,6 +120,18 @@ def test_an_error_of_the_shape_is_no_motion(torus: Experiment) -> None:
     prior = problem.variables.prior_std[0]
     assert faint.covariance[0, 0] == pytest.approx(found.covariance[0, 0] + prior**2)
     assert faint.estimates[0].value == found.estimates[0].value
+
+
+def test_a_body_too_stiff_to_move_may_still_lie_elsewhere(torus: Experiment) -> None:
+    """What came along beside the stiffness is fitted in both: the same with the whole Jacobian as with its columns
+    alone. A direction among it is moved from the reference's, wherever it has come to."""
+    frames = torus.frames(STD_M)[:3]
+    variables = make_variables(torus.truth, ["youngs_modulus_pa"], beside=["translation_m", "plane_normal"])
+    problem = Problem(torus.model, variables, frames, field=torus.field, known=KnownToConfig())
+    theta = variables.start() + np.array([0.1, 1e-3, 0.0, -1e-3, 0.02, -0.01])
+    columns = [3 * 4.5e-4 * _patch_columns(problem, theta)]
+    whole = explained_cost(problem, problem.evaluate(theta, jacobian=True), columns, 1.3, np.arange(1, len(theta)))
+    assert _cost_of_still(problem, theta, columns, 1.3) == pytest.approx(whole, rel=1e-6)
 
 
 def test_what_there_is_nothing_to_set_against(torus: Experiment) -> None:

@@ -19,6 +19,7 @@ from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.inspection import SurfacePatches
 from soft_estimator.estimation.motion import motion
 from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.solver import SolverError
 
 STIFFNESS = "youngs_modulus_pa"
@@ -42,16 +43,27 @@ def motion_gain(problem: Problem, at: Evaluation, noise_scale: float) -> float |
     if STIFFNESS not in names or not problem.model.dirichlet.any or off_m == 0:
         return None
     still = at.theta + np.where(names == STIFFNESS, _TOO_STIFF, 0.0)
-    beside = np.array([j for j, variable in enumerate(problem.variables.variables) if variable.beside], dtype=int)
+    columns = [OFF_TOGETHER * off_m * _patch_columns(problem, at.theta)]
     try:
-        motionless = problem.evaluate(still, jacobian=True)
+        motionless = _cost_of_still(problem, still, columns, noise_scale**2)
     except SolverError:
         return None
-    columns = [OFF_TOGETHER * off_m * _patch_columns(problem, at.theta)]
-    costs = [
-        explained_cost(problem, one, columns, noise_scale**2, free) for one, free in ((motionless, beside), (at, None))
-    ]
-    return costs[0] - costs[1]
+    return motionless - explained_cost(problem, at, columns, noise_scale**2)
+
+
+def _cost_of_still(problem: Problem, theta: np.ndarray, columns: list[np.ndarray], noise: float) -> float:
+    """What is left of the cost where only what came along beside the asked-for variables may move: no other one's
+    tangents, which take long in so stiff a body, are simulated."""
+    v = problem.variables
+    beside = np.array([j for j, variable in enumerate(v.variables) if variable.beside], dtype=int)
+    if len(beside) == 0:
+        at = problem.evaluate(theta, jacobian=False)
+        none = np.empty((len(at.weight), 0))
+        return explained_cost(problem, replace(at, jacobian=none), columns, noise, free=beside)
+    others = theta.copy()
+    others[beside] = v.start()[beside]  # a direction is moved from the reference's
+    alone = problem.with_variables(Variables(v.parameters(others), [v.variables[j] for j in beside]))
+    return explained_cost(alone, alone.evaluate(theta[beside], jacobian=True), columns, noise)
 
 
 def with_faint_motion(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
