@@ -21,6 +21,8 @@ POSE_OF_HELD = {"translation_m": "camera_position_m", "rotation_rad": "camera_ro
 # A pose so many stated deviations off was not known as well as stated, and its prior would pull at what it is estimated
 # with. Further off than the second number the scene speaks of something else.
 DOUBTED, REFUSED = 3.0, 30.0
+# So many standard deviations of the answer must lie between the two, too. A ring turned about its axis looks alike.
+_SURE = 5.0
 
 
 def held_pose(model: Model, known: KnownToConfig) -> dict[str, float]:
@@ -55,12 +57,28 @@ def with_wider_pose(variables: Variables, theta: np.ndarray) -> Variables | None
     return Variables(variables.reference, changed)
 
 
+def is_sure(variables: Variables, theta: np.ndarray, covariance: np.ndarray, name: str) -> bool:
+    """Whether a part of the refined pose is known to lie off the told one: by so many of its deviations that way."""
+    chosen = [j for j, v in enumerate(variables.variables) if v.name == name and v.beside]
+    off = theta[chosen] - variables.prior_mean[chosen]
+    return float(off @ off) > _SURE * float(np.sqrt(off @ covariance[np.ix_(chosen, chosen)] @ off))
+
+
 def with_pose(
-    verdict: FitVerdict, variables: Variables, theta: np.ndarray, model: Model, known: KnownToConfig | None
+    verdict: FitVerdict,
+    variables: Variables,
+    theta: np.ndarray,
+    covariance: np.ndarray,
+    model: Model,
+    known: KnownToConfig | None,
 ) -> FitVerdict:
-    """The verdict on a fit that may have had to take the body somewhere else than it was said to be held."""
+    """The verdict on a fit that may have had to take the body somewhere else than it was said to be held.
+
+    covariance: of θ, everything that may be wrong in it, (P, P).
+    """
     off, stated = pose_off(variables, theta), {} if known is None else held_pose(model, known)
-    deviations = max((off[name] / stated[name] for name in off if name in stated), default=0.0)
+    shown = [name for name in off if name in stated and is_sure(variables, theta, covariance, name)]
+    deviations = max((off[name] / stated[name] for name in shown), default=0.0)
     if not verdict.fits or deviations <= REFUSED:
         return verdict
     way = f"{1e3 * off.get('translation_m', 0.0):.2g} mm and {np.degrees(off.get('rotation_rad', 0.0)):.2g} degrees"

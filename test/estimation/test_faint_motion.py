@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from coverage_cases import scene_of, shape_of
 from estimation_experiments import Experiment, surface_frame
 
 from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.estimation.fitting.clock import RATE
 from soft_estimator.estimation.fitting.explained import explained_cost
 from soft_estimator.estimation.fitting.faint_motion import (
     SHOWN,
@@ -18,6 +21,7 @@ from soft_estimator.estimation.fitting.faint_motion import (
     with_faint_motion,
 )
 from soft_estimator.estimation.fitting.uncertainty import posterior
+from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
@@ -115,11 +119,13 @@ def test_an_error_of_the_shape_is_no_motion(torus: Experiment) -> None:
     assert motionless.misfit - at.misfit > 2 * SHOWN
     gain, found = motion_gain(problem, at, 1.0), posterior(problem, at)
     assert gain is not None and gain < SHOWN and found.estimates[0].observable
-    faint = with_faint_motion(problem, at, found)
+    late = FitVerdict(False, "late", "clock", {RATE: 0.8})
+    faint = with_faint_motion(problem, at, replace(found, verdict=late))
     assert is_faint(faint) and not faint.estimates[0].observable and "too faint" in faint.estimates[0].reason
     prior = problem.variables.prior_std[0]
     assert faint.covariance[0, 0] == pytest.approx(found.covariance[0, 0] + prior**2)
     assert faint.estimates[0].value == found.estimates[0].value
+    assert faint.verdict.fits  # what hardly moves keeps no time
 
 
 def test_a_body_too_stiff_to_move_may_still_lie_elsewhere(torus: Experiment) -> None:

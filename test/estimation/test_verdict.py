@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,24 @@ def test_a_stated_noise_that_is_too_large_hides_nothing() -> None:
     wavy = lambda place, frame: 0.003 * np.sin(60 * place[:, 0])  # noqa: E731
     verdict = judge(evidence(0, stated_m=0.01, add=wavy))
     assert not verdict.fits and verdict.figures["scatter"] < 1 < Limits().patches < verdict.figures["patches"]
+
+
+def test_what_a_finer_grid_changes_is_no_misfit() -> None:
+    """Patches 3 mm off in waves along x from the sixth frame on, and a finer grid that changes them by as much in waves
+    along y: nobody knows which of the two is right, z² is about one there. It excuses no frame that it does not change,
+    nor points that are ten times as far off as it moves them."""
+    late = lambda place, frame: np.where(frame >= 5, 0.003 * np.sin(60 * place[:, 0]), 0.0)  # noqa: E731
+    far = lambda place, frame: late(place, frame) + np.where(frame >= 5, 0.03, 0.0)  # noqa: E731
+    early = lambda place, frame: np.where(frame < 2, 0.003 * np.sin(60 * place[:, 0]), 0.0)  # noqa: E731
+    for seed in range(5):
+        rng = np.random.default_rng(seed)  # the places are the first that `evidence` draws
+        place, frame = rng.uniform(0, 0.1, (FRAMES * POINTS, 2)), np.repeat(np.arange(FRAMES), POINTS)
+        change = np.where(frame >= 5, 0.003 * np.sin(60 * place[:, 1]), 0.0)
+        bare = evidence(seed, add=late)
+        judged = judge(replace(bare, refined_m=change))
+        assert not judge(bare).fits and judged.fits and judged.figures["frames"] < 2.0
+        for add in (far, early):
+            assert not judge(replace(evidence(seed, add=add), refined_m=change)).fits
 
 
 def test_scatter_without_a_pattern_is_noise() -> None:

@@ -9,7 +9,8 @@ import pytest
 from held_beam import ESTIMATE, EXACT, SHIFT_M, TRUTH_PA, beam, seen
 
 from soft_estimator.config_estimation import KnownToConfig
-from soft_estimator.estimation.held_pose import held_pose, with_wider_pose
+from soft_estimator.estimation.fitting.verdict import FitVerdict
+from soft_estimator.estimation.held_pose import held_pose, with_pose, with_wider_pose
 from soft_estimator.scene.variables import shown, variables_of
 from soft_estimator.schema import load
 from soft_estimator.studies.estimate import EstimateResult, estimate_scene
@@ -72,3 +73,19 @@ def test_the_prior_is_what_camera_and_clamp_are_known_to() -> None:
     wider = with_wider_pose(variables, theta)
     assert wider is not None
     np.testing.assert_allclose(wider.prior_std / variables.prior_std, [1, *[5] * 6], rtol=1e-12)
+
+
+def test_a_pose_that_no_frame_shows_is_not_called_wrong() -> None:
+    """40 stated deviations about one axis: called wrong where the answer knows it to a tenth of that, not where it is
+    known to no better than half of it, as a ring is about its axis; nor for what it does not know of another axis."""
+    scene = beam(20 / 3)
+    estimate = scene.config.estimate
+    assert estimate is not None
+    variables = variables_of(scene, estimate, refine_pose=True)
+    theta, axis = variables.start(), variables.labels.index("rotation_rad[2]")
+    theta[axis] += 40 * variables.prior_std[axis]
+    for turned, of_turn, fits in ((axis, 0.1, False), (axis, 0.5, True), (axis - 1, 0.5, False)):
+        std = np.full(len(variables), 1e-3)
+        std[turned] = of_turn * 40 * variables.prior_std[axis]
+        verdict = with_pose(FitVerdict(), variables, theta, np.diag(std**2), scene.model, estimate.known_to)
+        assert verdict.fits == fits and (fits or verdict.cause == "pose")

@@ -14,6 +14,10 @@ _GRID_SHARE = 0.03
 # The same of a noise in all directions: points are thrown around the body's curves, to one side more than to the other.
 _ISOTROPIC_SHARE = 0.3
 
+# Times what the shape is known to: neighbouring patches that are off together, as those of a body that was scanned
+# while it sagged, are not as unlikely as patches that are each off by themselves.
+OFF_TOGETHER = 3.0
+
 
 def shape_std_m(known: KnownToConfig, body: Body) -> float:
     """How far patches of the shape may lie off as they are known [m]."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.config_estimation import KnownToConfig
-from soft_estimator.estimation.fitting.allowance import shape_std_m
+from soft_estimator.estimation.fitting.allowance import OFF_TOGETHER, shape_std_m
 from soft_estimator.estimation.fitting.explained import extended, patch_columns
-from soft_estimator.estimation.fitting.faint_motion import OFF_TOGETHER
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.inspection import Inspection
 from soft_estimator.estimation.problem import Evaluation, Problem

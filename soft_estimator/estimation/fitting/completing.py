@@ -48,21 +48,18 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     by_frames = frame_widening(at, inverse, found.noise_scale)
     widen = widening(at, inverse, found.noise_scale, inspection.patch) / by_frames
     statistical = found.covariance * np.outer(widen, widen)
-    verdict = with_pose(
-        judge(evidence_of(problem, at, inspection)), problem.variables, found.theta, problem.model, known
-    )
+    total = sum((effect.covariance for effect in moved), statistical)
+    judged = judge(evidence_of(problem, at, inspection))
+    verdict = with_pose(judged, problem.variables, found.theta, total, problem.model, known)
     verdict = with_clock(verdict, problem, at, inspection, found.noise_scale)
-    return _with(problem, found, statistical, tuple(moved), verdict)
+    return _with(problem, replace(found, covariance=total), statistical, tuple(moved), verdict)
 
 
 def _with(
     problem: Problem, found: Posterior, statistical: np.ndarray, moved: tuple[Effect, ...], verdict: FitVerdict
 ) -> Posterior:
-    total = sum((e.covariance for e in moved), statistical)
     estimates = describe(problem.variables, found.theta, found.information, statistical, found.touched, moved, verdict)
-    return replace(
-        found, covariance=total, statistical=statistical, effects=moved, verdict=verdict, estimates=estimates
-    )
+    return replace(found, statistical=statistical, effects=moved, verdict=verdict, estimates=estimates)
 
 
 def evidence_of(problem: Problem, at: Evaluation, inspection: Inspection) -> Evidence:

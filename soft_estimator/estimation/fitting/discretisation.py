@@ -22,7 +22,8 @@ A clamp on the grid ends with its last node, up to a cell before its box does: a
 shows by how much of that way the answer is off.
 
 A misfit that the refined residuals do not show is the grid's or the step's, too: edges of a box are rounded off by a
-part of a cell.
+part of a cell. The refined ones are not exact either: errors of first order are as large there as what refining has
+changed, and patches may be off by as much. That is where a soft body lands on its edge, and tells nothing from then on.
 """
 
 from __future__ import annotations
@@ -130,13 +131,14 @@ def without_discretisation_error(
         if second is not None and taken.any():
             left = refined.left * second.move(change)
         effects = (*effects, Effect(*refined.source, np.diag(np.abs(left))))
-    verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual)
-    estimates = describe(problem.variables, theta, information, statistical, found.touched, effects, verdict)
     added = sum((e.covariance for e in effects[len(found.effects) :]), np.zeros_like(found.covariance))
+    covariance = found.covariance - found.statistical + statistical + added
+    verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual, covariance)
+    estimates = describe(problem.variables, theta, information, statistical, found.touched, effects, verdict)
     return replace(
         found,
         theta=theta,
-        covariance=found.covariance - found.statistical + statistical + added,
+        covariance=covariance,
         statistical=statistical,
         information=information,
         effects=effects,
@@ -239,14 +241,21 @@ def _second(
     return second, step
 
 
-def _refined_verdict(problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray) -> FitVerdict:
+def _refined_verdict(
+    problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray, covariance: np.ndarray
+) -> FitVerdict:
     """The verdict on residuals (n,) with everything refined, fitted anew; where they do not fit either, it stays. No
-    finer grid takes a body back to where it was said to be held, or sets its clock right."""
+    finer grid sets a body's clock right; where it is held may be no better known than the grid's error lets it.
+
+    covariance: of θ, with what grid and step add to it, (P, P).
+    """
     if is_by_clock(found.verdict):
         return found.verdict
     inspection = inspect_fit(problem, at.theta, [])
-    evidence = replace(evidence_of(problem, at, inspection), residual=residual[inspection.patch >= 0])
-    refined = with_pose(judge(evidence), problem.variables, at.theta, problem.model, problem.known)
+    evidence, clouds = evidence_of(problem, at, inspection), inspection.patch >= 0
+    refined_m = (residual - at.residual)[clouds] * evidence.std_m
+    judged = judge(replace(evidence, residual=residual[clouds], refined_m=refined_m))
+    refined = with_pose(judged, problem.variables, at.theta, covariance, problem.model, problem.known)
     return refined if refined.fits else found.verdict
 
 

@@ -12,10 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from soft_estimator.estimation.fitting.allowance import shape_std_m
+from soft_estimator.estimation.fitting.allowance import OFF_TOGETHER, shape_std_m
+from soft_estimator.estimation.fitting.clock import is_by_clock
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.explained import explained_cost, patch_columns
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
+from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.inspection import SurfacePatches
 from soft_estimator.estimation.motion import motion
 from soft_estimator.estimation.problem import Evaluation, Problem
@@ -26,9 +28,6 @@ STIFFNESS = "youngs_modulus_pa"
 FAINT = ("motion", "a motion too faint beside errors of the shape", "let it move more, or scan it finely")
 SHOWN = 0.5 * 5.0**2  # of the cost: five standard deviations
 _TOO_STIFF = np.log(1000.0)  # of log E: what is left of a motion of millimetres are micrometres
-# Times what the shape is known to: neighbouring patches that are off together, as those of a body that was scanned
-# while it sagged, are not as unlikely as patches that are each off by themselves.
-OFF_TOGETHER = 3.0
 _PATCH_CELLS = 1.0  # width of a patch in cells: errors of a grid are no wider
 
 
@@ -67,16 +66,18 @@ def _cost_of_still(problem: Problem, theta: np.ndarray, columns: list[np.ndarray
 
 
 def with_faint_motion(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
-    """The posterior, where its frames show no motion, with what is asked for no better known than before."""
+    """The posterior, where its frames show no motion, with what is asked for no better known than before. What hardly
+    moves keeps no time either: its clock is not called wrong."""
     gain = motion_gain(problem, at, found.noise_scale)
     if gain is None or gain >= SHOWN:
         return found
     v = problem.variables
     unknown = np.array([0.0 if variable.beside else variable.prior_std for variable in v.variables])
     effects = (*found.effects, Effect(*FAINT, np.diag(unknown)))
-    estimates = describe(v, found.theta, found.information, found.statistical, found.touched, effects, found.verdict)
+    verdict = FitVerdict(figures=found.verdict.figures) if is_by_clock(found.verdict) else found.verdict
+    estimates = describe(v, found.theta, found.information, found.statistical, found.touched, effects, verdict)
     covariance = found.covariance + effects[-1].covariance
-    return replace(found, covariance=covariance, effects=effects, estimates=estimates)
+    return replace(found, covariance=covariance, effects=effects, estimates=estimates, verdict=verdict)
 
 
 def is_faint(found: Posterior) -> bool:

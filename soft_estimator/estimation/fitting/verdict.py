@@ -68,6 +68,8 @@ class Evidence:
         jacobian: by the variables, (n, P).
         suspects: columns (n, k) of what may be wrong, by the cause they stand for.
         allowance_m: by how much a patch may be off without a complaint.
+        refined_m: by how much half the spacing and half the step change each point's distance [m], (n,); None where the
+            residuals are those of the grid and the step as they are.
     """
 
     residual: np.ndarray
@@ -79,6 +81,7 @@ class Evidence:
     jacobian: np.ndarray
     suspects: dict[str, np.ndarray]
     allowance_m: float
+    refined_m: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +120,20 @@ def patch_table(e: Evidence) -> PatchTable:
     median = 0.5 * (off[first + (count - 1) // 2] + off[first + count // 2])
     kept = (count >= _LEAST_OF_A_CELL) & np.isfinite(noise[frame[first]])
     first, count, median = first[kept], count[kept], median[kept]
-    deviation = np.sqrt(_MEDIAN_VARIANCE * noise[frame[first]] / count + e.allowance_m**2)
-    return PatchTable(frame[first], patch[first], median / deviation, count)
+    variance = _MEDIAN_VARIANCE * noise[frame[first]] / count + e.allowance_m**2
+    if e.refined_m is not None:
+        variance += _patches_variance(e.refined_m, e)[frame[first]]
+    return PatchTable(frame[first], patch[first], median / np.sqrt(variance), count)
+
+
+def _patches_variance(off_m: np.ndarray, e: Evidence) -> np.ndarray:
+    """Mean square of the patches' mean distances in each frame, (F,) [m²], of distances (n,) [m].
+
+    What grid and step put a patch off by wanders over the surface as the body swings: a frame's patches share it.
+    """
+    groups, place, count = np.unique(np.stack([e.frame, e.patch]), axis=1, return_inverse=True, return_counts=True)
+    square = (np.bincount(place.ravel(), off_m, len(count)) / count) ** 2
+    return np.bincount(groups[0], square) / np.maximum(np.bincount(groups[0]), 1)
 
 
 def judge(evidence: Evidence, limits: Limits | None = None) -> FitVerdict:

@@ -207,7 +207,7 @@ class Episodes:
         if not judged.fits and changes:
             refined = self.verdict.of(fit, answer, changes, ended)
             judged = refined if refined.fits else judged
-        verdict = with_pose(judged, variables, theta, self.model, self.known)
+        verdict = with_pose(judged, variables, theta, covariance, self.model, self.known)
         answers = describe(variables, theta, information, statistical, answer.touched, effects, verdict)
         points, off = _distances(newest.frame, newest.residual)
         return LiveEstimate(
