@@ -21,6 +21,8 @@ PROVIDED = {
     "python3-rosbags-pip": "rosbags", "python3-pytest": "pytest", "python3-hypothesis": "hypothesis",
     "python3-skimage": "scikit-image",
 }  # fmt: skip
+# A module whose ROS package has another name: `tf2_ros` holds the C++ library alone.
+PACKAGE_OF = {"tf2_ros": "tf2_ros_py"}
 ROS_IMPORT = re.compile(r"rclpy|launch|launch_ros|tf2_ros|ament_index_python|std_srvs|\w+_msgs(_py)?|\w+_interfaces")
 
 
@@ -70,9 +72,14 @@ def test_every_ros_package_that_is_imported_is_declared() -> None:
                 found.add(node.module.split(".")[0])
             elif isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
-    wanted = {name for name in found if ROS_IMPORT.fullmatch(name)}
+    wanted = {PACKAGE_OF.get(name, name) for name in found if ROS_IMPORT.fullmatch(name)}
     assert {"rclpy", "rosgraph_msgs", "sensor_msgs"} <= wanted  # the search finds something
     assert wanted - keys() == set(), "declare it in package.xml"
+
+
+def test_launch_files_bring_the_command_that_starts_them() -> None:
+    """`launch` and `launch_ros` are libraries; `ros2 launch` is a package of its own."""
+    assert "ros2launch" in keys() or not list((ROOT / "launch").glob("*.launch.py"))
 
 
 def test_every_library_comes_by_a_key_or_by_the_pip_line() -> None:
