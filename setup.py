@@ -54,7 +54,6 @@ setup(
     keywords=["soft bodies", "stiffness", "depth camera", "finite elements", "ROS 2"],
     classifiers=[
         "Intended Audience :: Science/Research",
-        "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3",
         "Topic :: Scientific/Engineering :: Physics",
     ],

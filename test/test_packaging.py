@@ -252,3 +252,10 @@ def test_package_xml_and_setup_agree() -> None:
     assert manifest.findtext("export/build_type") == "ament_python"
     assert manifest.findtext("name") == PACKAGE.name
     assert (ROOT / "resource" / PACKAGE.name).is_file()
+
+
+def test_the_license_is_said_once() -> None:
+    """setuptools from 77 on takes the SPDX name and warns of a classifier beside it, at every colcon build."""
+    text = (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert 'license="Apache-2.0"' in text
+    assert "License ::" not in text
