@@ -37,6 +37,7 @@ from soft_estimator.estimation.fitting.clock import is_by_clock
 from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
+from soft_estimator.estimation.fitting.left_over import with_left_over
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import FitVerdict, judge
 from soft_estimator.estimation.held_pose import with_pose
@@ -134,6 +135,9 @@ def without_discretisation_error(
     added = sum((e.covariance for e in effects[len(found.effects) :]), np.zeros_like(found.covariance))
     covariance = found.covariance - found.statistical + statistical + added
     verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual, covariance)
+    if any(refined.source == GRID for refined in refinements):  # else nobody knows what it does to the motion
+        changes = [r.whole * (r.residual - at.residual) for r in refinements]
+        verdict = with_left_over(verdict, problem, at, changes, residual)
     estimates = describe(problem.variables, theta, information, statistical, found.touched, effects, verdict)
     return replace(
         found,

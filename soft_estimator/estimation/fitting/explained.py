@@ -23,6 +23,12 @@ def explained_cost(
     return cost - 0.5 * float(slope @ np.linalg.solve(hessian, slope))
 
 
+def explained_residual(problem: Problem, at: Evaluation, columns: Sequence[np.ndarray], noise: float) -> np.ndarray:
+    """The residuals (n,) that are left there, to first order; arguments as in `explained_cost`."""
+    hessian, slope, _ = extended(problem, at, columns, noise)
+    return at.residual - np.concatenate([at.known_jacobian, *columns], axis=1) @ np.linalg.solve(hessian, slope)
+
+
 def extended(
     problem: Problem, at: Evaluation, columns: Sequence[np.ndarray], noise: float, free: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, float]:
