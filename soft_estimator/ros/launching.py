@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, LogInfo, OpaqueFunction, Shutdown, TimerAction
@@ -11,7 +12,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription  # type: ignore[attr-defined]
 from soft_estimator.ros.graph import Graph, GraphOptions, build_graph, options_from_text
-from soft_estimator.ros.run import RESTART_AFTER_S
+from soft_estimator.ros.run import RESTART_AFTER_S, meaning
 from soft_estimator.ros.transport import transport_note
 from soft_estimator.schema.section import Kind, kinds_of
 
@@ -29,13 +30,16 @@ def launch_description(kind: str) -> LaunchDescription:
 
 
 def graph_actions(graph: Graph) -> list[Any]:
-    """The actions that start a graph; when its player ends, or a node that is not started anew, all ends."""
+    """The actions that start a graph; when its player ends, or a node that is not started anew, all ends.
+
+    Where one of them failed, so does `ros2 launch`: its exit code is 1, as that of `soft-estimator run`.
+    """
     actions: list[Any] = [
         Node(
             package="soft_estimator",
             respawn=graph.restart,
             respawn_delay=RESTART_AFTER_S,
-            on_exit=None if graph.restart else [Shutdown(reason=f"{spec.executable} ended")],
+            on_exit=None if graph.restart else _after(spec.executable, [Shutdown(reason=f"{spec.executable} ended")]),
             executable=spec.executable,
             namespace=spec.namespace,
             parameters=[*map(str, spec.files), {name: _typed(value) for name, value in spec.parameters.items()}],
@@ -49,12 +53,29 @@ def graph_actions(graph: Graph) -> list[Any]:
         end = TimerAction(period=graph.linger_s, actions=[Shutdown(reason="the bag was played")])
         actions.append(
             ExecuteProcess(
-                cmd=list(command), name="player", additional_env=graph.environment, output="screen", on_exit=[end]
+                cmd=list(command),
+                name="player",
+                additional_env=graph.environment,
+                output="screen",
+                on_exit=_after("player", [end]),
             )
         )
     actions += [ExecuteProcess(cmd=list(command), name=command[0], output="log") for command in graph.beside]
     note = transport_note()
     return [LogInfo(msg=note), *actions] if note else actions
+
+
+def _after(name: str, actions: list[Any]) -> Callable[[Any, Any], list[Any] | None]:
+    """What follows the end of a process: the actions, or where it failed the launch's own end, told in one line."""
+
+    def react(event: Any, context: Any) -> list[Any] | None:
+        if context.is_shutdown:  # all are ending
+            return None
+        if event.returncode != 0:
+            raise RuntimeError(f"{name} ended with {meaning(event.returncode)}")
+        return actions
+
+    return react
 
 
 def _typed(value: Any) -> Any:

@@ -137,7 +137,7 @@ def _watch(
             if code is None:
                 continue
             if entry.restart_at_s is None:
-                say("run", f"{entry.name} ended with {_meaning(code)}")
+                say("run", f"{entry.name} ended with {meaning(code)}")
                 if not entry.node:
                     if code != 0:
                         return EXIT_NODE_DIED
@@ -155,7 +155,8 @@ def _watch(
     return 0
 
 
-def _meaning(code: int) -> str:
+def meaning(code: int) -> str:
+    """An exit code in words."""
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
