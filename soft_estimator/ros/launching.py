@@ -12,7 +12,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription  # type: ignore[attr-defined]
 from soft_estimator.ros.graph import Graph, GraphOptions, build_graph, options_from_text
-from soft_estimator.ros.run import RESTART_AFTER_S, meaning
+from soft_estimator.ros.run import EXIT_MISTAKE, RESTART_AFTER_S, meaning
 from soft_estimator.ros.transport import transport_note
 from soft_estimator.schema.section import Kind, kinds_of
 
@@ -39,7 +39,7 @@ def graph_actions(graph: Graph) -> list[Any]:
             package="soft_estimator",
             respawn=graph.restart,
             respawn_delay=RESTART_AFTER_S,
-            on_exit=None if graph.restart else _after(spec.executable, [Shutdown(reason=f"{spec.executable} ended")]),
+            on_exit=after_end(spec.executable, [Shutdown(reason=f"{spec.executable} ended")], graph.restart),
             executable=spec.executable,
             namespace=spec.namespace,
             parameters=[*map(str, spec.files), {name: _typed(value) for name, value in spec.parameters.items()}],
@@ -57,7 +57,7 @@ def graph_actions(graph: Graph) -> list[Any]:
                 name="player",
                 additional_env=graph.environment,
                 output="screen",
-                on_exit=_after("player", [end]),
+                on_exit=after_end("player", [end]),
             )
         )
     actions += [ExecuteProcess(cmd=list(command), name=command[0], output="log") for command in graph.beside]
@@ -65,11 +65,14 @@ def graph_actions(graph: Graph) -> list[Any]:
     return [LogInfo(msg=note), *actions] if note else actions
 
 
-def _after(name: str, actions: list[Any]) -> Callable[[Any, Any], list[Any] | None]:
-    """What follows the end of a process: the actions, or where it failed the launch's own end, told in one line."""
+def after_end(name: str, actions: list[Any], restart: bool = False) -> Callable[[Any, Any], list[Any] | None]:
+    """What follows the end of a process: the actions, or where it failed the launch's own end, told in one line.
+
+    Of one that is started anew only a mistake in its parameters ends the launch: it would only be made again.
+    """
 
     def react(event: Any, context: Any) -> list[Any] | None:
-        if context.is_shutdown:  # all are ending
+        if context.is_shutdown or (restart and event.returncode != EXIT_MISTAKE):
             return None
         if event.returncode != 0:
             raise RuntimeError(f"{name} ended with {meaning(event.returncode)}")

@@ -22,6 +22,7 @@ from soft_estimator.ros.graph import Graph, NodeSpec
 from soft_estimator.ros.transport import transport_note
 
 EXIT_NODE_DIED = 1
+EXIT_MISTAKE = 2  # of a node whose parameters are wrong
 _GRACE_S = 8.0  # from Ctrl-C to a kill; a node finishes the update at hand
 RESTART_AFTER_S = 1.0  # a node that dies at once must not fill the log
 
@@ -145,8 +146,8 @@ def _watch(
                     entry.restart_at_s = math.inf
                     continue
                 # A mistake in its parameters would only be made again.
-                if not restart or code == 2:
-                    return code if code in (0, 2) else EXIT_NODE_DIED
+                if not restart or code == EXIT_MISTAKE:
+                    return code if code in (0, EXIT_MISTAKE) else EXIT_NODE_DIED
                 entry.restart_at_s = monotonic() + RESTART_AFTER_S
             elif monotonic() >= entry.restart_at_s:
                 fresh = _start(entry.name, entry.command, entry.node, environment, say)

@@ -12,7 +12,7 @@ import rclpy
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.executors import ExternalShutdownException
 
-EXIT_MISTAKE = 2
+from soft_estimator.ros.run import EXIT_MISTAKE
 
 
 def run_node(make: Callable[[], Any], arguments: list[str] | None = None) -> int:

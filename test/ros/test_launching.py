@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,20 @@ def test_a_player_that_ends_well_ends_the_launch_with_0() -> None:
     done = launched("print('played')")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "played" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("code", "ends"), [(0, False), (1, False), (-9, False), (2, True)])
+def test_of_nodes_that_are_started_anew_only_a_mistake_in_their_parameters_ends_all(code: int, ends: bool) -> None:
+    pytest.importorskip("launch_ros")
+    from soft_estimator.ros.launching import after_end
+
+    react = after_end("cloud_node", [], restart=True)
+    event, context = SimpleNamespace(returncode=code), SimpleNamespace(is_shutdown=False)
+    if ends:
+        with pytest.raises(RuntimeError, match="cloud_node ended with exit code 2"):
+            react(event, context)
+    else:
+        assert react(event, context) is None
 
 
 @pytest.mark.parametrize(
