@@ -24,6 +24,7 @@ from soft_estimator.ros.conversions import (
     message_from_points,
     object_from_message,
     stamp_of,
+    viewpoint_of,
 )
 from soft_estimator.ros.drawings import plane_of
 
@@ -116,7 +117,7 @@ def test_bad_clouds_are_told_and_good_ones_still_work(peer: Any, processes: Any)
         (flat, "lacks the field z; it has x, y"),
         (cloud(200.0, points=np.full((4, 5, 3), np.nan)), "20 not measured"),
         (cloud(200.0, points=np.empty((0, 3))), "the cloud is empty"),
-        (cloud(200.0, frame="elsewhere"), "in frame 'elsewhere'"),
+        (cloud(200.0, frame="elsewhere"), "'elsewhere'"),  # in frame ..., or no way from ..., where tf2 is installed
         (cloud(200.0, frame=""), "names no frame_id"),
         (short, "cut short"),
     ]
@@ -126,6 +127,42 @@ def test_bad_clouds_are_told_and_good_ones_still_work(peer: Any, processes: Any)
         assert process.poll() is None
     found.clear()
     send_until(peer, publisher, cloud(201.0), lambda: [m for m in found if m.width], "object points after bad clouds")
+
+
+def test_tf2_tells_where_the_camera_is_and_is_told(peer: Any, processes: Any) -> None:
+    """The camera on an arm, by two static transforms; a second camera, placed by sensor_pose, is found by others."""
+    tf2_ros = pytest.importorskip("tf2_ros")
+    from geometry_msgs.msg import TransformStamped
+    from rclpy.time import Time
+
+    def placed(parent: str, child: str, at: Any, turn: Any) -> TransformStamped:
+        made = TransformStamped(header=Header(frame_id=parent), child_frame_id=child)
+        move, spin = made.transform.translation, made.transform.rotation
+        move.x, move.y, move.z = map(float, at)
+        spin.x, spin.y, spin.z, spin.w = turn
+        return made
+
+    _, publisher, found = start(peer, processes)
+    *camera_m, qx, qy, qz, qw = pose_parameters()["sensor_pose"]
+    hand_m = np.array([0.1, -0.2, 0.3])
+    broadcaster = tf2_ros.StaticTransformBroadcaster(peer.node)
+    broadcaster.sendTransform(
+        [
+            placed("world", "hand", hand_m, (0.0, 0.0, 0.0, 1.0)),
+            placed("hand", "eye", camera_m - hand_m, (qx, qy, qz, qw)),
+        ]
+    )
+    send_until(peer, publisher, cloud(100.0, frame="eye"), lambda: [m for m in found if m.width], "points through tf2")
+    got = next(m for m in found if m.width)
+    np.testing.assert_allclose(viewpoint_of(got), camera_m, atol=1e-6)  # float32
+    off = np.linalg.norm(object_from_message(got)[0] - CENTRE, axis=1) - RADIUS
+    assert np.abs(off).max() < 0.003
+    buffer = tf2_ros.Buffer()
+    listener = tf2_ros.TransformListener(buffer, peer.node)  # must be kept
+    peer.until(lambda: buffer.can_transform("world", "camera", Time()), 30, "sensor_pose on /tf_static")
+    at = buffer.lookup_transform("world", "camera", Time()).transform.translation
+    np.testing.assert_allclose([at.x, at.y, at.z], camera_m, atol=1e-12)
+    listener.unregister()
 
 
 def test_jumps_in_time_are_told(peer: Any, processes: Any) -> None:
