@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from time import monotonic
+from typing import Any
 
 import numpy as np
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion
@@ -46,16 +47,13 @@ class CloudNode(Node):
         self.settings = parameters.add(CloudSettings)
         self.frames = Frames(self, parameters.add(FrameSettings))
         self.finder = ObjectFinder(parameters.add(FinderSettings, "finder", changed=self._change_finder))
-        self.health = Health(
-            self,
-            lambda: {"clouds_dropped": self.worker.dropped, "clouds_waiting": self.worker.waiting},
-            self._complaint,
-        )
+        self.health = Health(self, self._counters, self._complaint)
+        self.preparing = True
         self.came_s: float | None = None  # when the newest cloud came, by the steady clock
         self.worker: Worker[tuple[float, PointCloud2 | Image]] = Worker(
             self._work, lambda error: self.health.error("cloud", str(error)), self.settings.queue_clouds
         )
-        self.worker.ask("warm up", _warm_up)
+        self.worker.ask("warm up", self._warm_up)
         self.infos: deque[CameraInfo] = deque(maxlen=_INFOS)
         self.episodes = EpisodeWatch()
         self.points = self.create_publisher(PointCloud2, "object_points", 10)
@@ -71,6 +69,16 @@ class CloudNode(Node):
             t, q = settings.sensor_pose[:3], settings.sensor_pose[3:]
             pose = Pose(position=Point(x=t[0], y=t[1], z=t[2]), orientation=Quaternion(x=q[0], y=q[1], z=q[2], w=q[3]))
             self.tf = publish_static(self, settings.fixed_frame, {settings.sensor_frame: pose})
+
+    def _warm_up(self) -> None:
+        try:
+            _warm_up()
+        finally:
+            self.preparing = False
+
+    def _counters(self) -> dict[str, Any]:
+        waiting = {"clouds_dropped": self.worker.dropped, "clouds_waiting": self.worker.waiting}
+        return {"preparing": str(self.preparing).lower(), **waiting}
 
     def _complaint(self) -> str:
         """What /diagnostics should warn of now."""

@@ -30,9 +30,10 @@ Say = Callable[[str], None]
 _CLOCK_PERIOD_S = 0.01  # of the wall clock
 _WAIT_FOR_LISTENERS_S = 20.0  # nodes that start beside the player may compile first
 _CAMERA = (CLOUD, IMAGE)
-_WATCHED = ("cloud_node", "estimator_node")
+_FINDER, _ESTIMATOR = "cloud_node", "estimator_node"
 _LATELY_S = 5.0  # reports come once a second
-_FIRST_REPORT_S = 15.0  # a node's start, with its imports, on a busy machine
+_FIRST_REPORT_S = 30.0  # a node's start, with its imports, takes 5 s on an idle machine
+_BOTH_WAYS_S = 0.2  # a subscriber that is seen may not yet know of the publisher
 _MOST_PREPARING_S = 300.0  # its loops may compile for minutes, the first time
 _MOST_DIGESTING_S = 120.0
 
@@ -73,7 +74,7 @@ class NodeWatch:
     def listen(self, message: DiagnosticArray) -> None:
         """Take in a report."""
         for status in message.status:
-            if status.name.rsplit("/", 1)[-1] in _WATCHED:
+            if status.name.rsplit("/", 1)[-1] in (_FINDER, _ESTIMATOR):
                 self._heard[status.name] = (self._now_s(), {v.key: v.value for v in status.values})
 
     def _lately(self) -> list[tuple[float, dict[str, str]]]:
@@ -85,10 +86,17 @@ class NodeWatch:
         return any("window" in values for _, values in self._lately())
 
     @property
+    def finding(self) -> bool:
+        """Whether a node that looks for the object in clouds was heard."""
+        return any("clouds_waiting" in values for _, values in self._lately())
+
+    @property
     def ready(self) -> bool:
-        """Whether every estimator has its window and takes frames."""
-        windows = [values for _, values in self._lately() if "window" in values]
-        return bool(windows) and all(v["window"] != "preparing" and v.get("active") == "true" for v in windows)
+        """Whether every estimator has its window and takes frames, and every cloud's node is warm."""
+        all_values = [values for _, values in self._lately()]
+        windows = [v for v in all_values if "window" in v]
+        warm = all(v.get("preparing", "false") == "false" for v in all_values)
+        return warm and bool(windows) and all(v["window"] != "preparing" and v.get("active") == "true" for v in windows)
 
     def digested(self, since_s: float) -> bool:
         """Whether nothing waits any more in any node, by reports from after a time."""
@@ -133,10 +141,15 @@ class Player:
         end_s = time.monotonic() + seconds
         while ok() and time.monotonic() < end_s:
             if any(publisher.get_subscription_count() for publisher in self.camera):
-                time.sleep(0.2)  # discovery goes both ways
+                time.sleep(_BOTH_WAYS_S)
                 return True
             time.sleep(0.05)
         return not self.camera
+
+    def reaches(self, name: str) -> bool:
+        """Whether a node of that name listens to a camera; others may listen, too, and long before."""
+        infos = [i for p in self.camera for i in self.node.get_subscriptions_info_by_topic(p.topic_name)]
+        return any(info.node_name == name for info in infos)
 
     def play(self, clock: BagClock, ok: Callable[[], bool]) -> None:
         """Publish every message when its time has come."""
@@ -181,12 +194,17 @@ def _wait(node: Node, condition: Callable[[], bool], seconds: float) -> bool:
     return condition()
 
 
-def _wait_until_ready(node: Node, watch: NodeWatch, say: Say) -> None:
-    """Until the estimators have their windows: frames before that would only wait, or be left out."""
-    if not _wait(node, lambda: watch.estimating, _FIRST_REPORT_S):
-        say("no estimator reports on /diagnostics; playing all the same")
+def _wait_until_ready(player: Player, watch: NodeWatch, say: Say) -> None:
+    """Until the nodes are warm and listen: frames before that would be lost, left out, or only wait."""
+    node, camera = player.node, bool(player.camera)
+    if not _wait(node, lambda: watch.estimating and (watch.finding or not camera), _FIRST_REPORT_S):
+        missing = _FINDER if watch.estimating else _ESTIMATOR
+        say(f"no {missing} reports on /diagnostics; playing all the same")
     elif not _wait(node, lambda: watch.ready, _MOST_PREPARING_S):
-        say(f"the estimator is not ready after {_MOST_PREPARING_S:.0f} s; playing all the same")
+        say(f"the nodes are not ready after {_MOST_PREPARING_S:.0f} s; playing all the same")
+    elif camera and not _wait(node, lambda: player.reaches(_FINDER), _WAIT_FOR_LISTENERS_S):
+        say(f"{_FINDER} does not listen to {', '.join(p.topic_name for p in player.camera)}; playing all the same")
+    time.sleep(_BOTH_WAYS_S)
 
 
 def _wait_until_digested(node: Node, watch: NodeWatch, say: Say) -> None:
@@ -229,7 +247,7 @@ def play_bag(
             if not player.wait_for_listeners(wait_s, rclpy.ok):
                 say(f"nobody listens to {', '.join(p.topic_name for p in player.camera)}; playing all the same")
             if watch is not None:
-                _wait_until_ready(node, watch, say)
+                _wait_until_ready(player, watch, say)
             player.play(clock, rclpy.ok)
             while loop and rclpy.ok():
                 player.play(clock, rclpy.ok)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,7 +110,10 @@ def test_the_player_waits_for_estimators_that_are_ready_and_until_nothing_waits_
     says("arm/estimator_node", window="preparing", active="true", frames_waiting="0")
     assert watch.estimating and not watch.ready
     says("arm/estimator_node", window="starting", active="true", frames_waiting="0")
-    says("arm/cloud_node", clouds_waiting="0")
+    assert watch.ready and not watch.finding
+    says("arm/cloud_node", clouds_waiting="0", preparing="true")
+    assert watch.finding and not watch.ready
+    says("arm/cloud_node", clouds_waiting="0", preparing="false")
     assert watch.ready
     says("leg/estimator_node", window="starting", active="false", frames_waiting="0")
     assert not watch.ready  # a manager holds it back
@@ -121,3 +125,26 @@ def test_the_player_waits_for_estimators_that_are_ready_and_until_nothing_waits_
     says("arm/estimator_node", window="tracking", active="true", frames_waiting="0")
     assert watch.digested(2.0)
     assert not watch.digested(4.0)  # the cloud's node has not reported since
+
+
+def test_of_all_who_listen_to_a_camera_the_player_waits_for_the_node_that_looks_for_the_object() -> None:
+    """A recorder or RViz may listen long before: 28 clouds of a recording were played to one alone, and all lost."""
+    from soft_estimator.recordings.bag_files import Topic
+    from soft_estimator.ros.play import Player
+
+    listeners = ["rviz2"]
+
+    class Node:
+        """Stands for the player's node: it tells who listens."""
+
+        def create_publisher(self, kind: object, name: str, qos: object) -> SimpleNamespace:
+            return SimpleNamespace(topic_name=name)
+
+        def get_subscriptions_info_by_topic(self, name: str) -> list[SimpleNamespace]:
+            return [SimpleNamespace(node_name=n) for n in listeners] if name == "/camera/points" else []
+
+    topics = [Topic("/camera/points", "sensor_msgs/msg/PointCloud2", 28), Topic("/other", "std_msgs/msg/String", 1)]
+    player = Player(Node(), SimpleNamespace(topics=topics))  # type: ignore[arg-type]
+    assert not player.reaches("cloud_node")
+    listeners.append("cloud_node")
+    assert player.reaches("cloud_node")
