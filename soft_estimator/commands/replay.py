@@ -87,7 +87,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--wait-for-nodes",
         action="store_true",
-        help="with --play: begin when the estimator is ready, end when it has used every frame",
+        help="with --play: begin when cloud_node and estimator_node are ready, end when every frame was used",
     )
     parser.add_argument("--rate", metavar="X", type=_rate, default=1.0, help="speed of --play (default: 1)")
     parser.add_argument("--loop", action="store_true", help="with --play: begin anew at the end")
