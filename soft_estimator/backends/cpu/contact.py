@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 
 
 @njit(cache=True)
@@ -22,7 +22,7 @@ def softplus_and_slope(a: float, x: float) -> tuple[float, float]:
     return (np.log1p(e) - t) / a, 1.0 / (1.0 + e)
 
 
-@njit(parallel=True, cache=True)
+@by_size(rows=1)
 def at_points(nodal: np.ndarray, nodes: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """Nodal values (N, 3) at the contact points, out (P, 3)."""
     for t in prange(nodes.shape[0]):
@@ -33,7 +33,7 @@ def at_points(nodal: np.ndarray, nodes: np.ndarray, weight: np.ndarray, out: np.
             out[t, k] = total
 
 
-@njit(parallel=True, cache=True)
+@by_size(rows=1)
 def columns_at_points(nodal: np.ndarray, nodes: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """Several nodal numbers (N, B) at the contact points, out (P, B)."""
     for t in prange(nodes.shape[0]):
@@ -45,7 +45,7 @@ def columns_at_points(nodal: np.ndarray, nodes: np.ndarray, weight: np.ndarray, 
                 out[t, j] += share * nodal[i, j]
 
 
-@njit(parallel=True, cache=True)
+@by_size(rows=4)
 def spread_columns(
     value: np.ndarray, node_cells: np.ndarray, point_start: np.ndarray, weight: np.ndarray, out: np.ndarray
 ) -> None:
@@ -60,7 +60,7 @@ def spread_columns(
                         out[i, j] += share * value[t, j]
 
 
-@njit(parallel=True, cache=True)
+@by_size(rows=5)
 def add_contact_blocks(
     normal: np.ndarray,
     value: np.ndarray,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 from soft_estimator.backends.layout import CELL, place
 
 _FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
@@ -148,7 +148,7 @@ def cell_energies(
         out[c] = 0.5 * young[c] * total
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=1, fastmath=_FAST)
 def gather(cell_values: np.ndarray, node_cells: np.ndarray, scale: float, out: np.ndarray) -> None:
     """out_i += scale · Σ over the cells around node i of their value at that corner; node_cells (N, 8), -1 for none."""
     for i in prange(node_cells.shape[0]):

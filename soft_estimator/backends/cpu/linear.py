@@ -29,14 +29,14 @@ def _row_times(
     return y0, y1, y2
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=3, fastmath=_FAST)
 def multiply(row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """out = A x for nodal vectors (N, 3)."""
     for i in prange(x.shape[0]):
         out[i, 0], out[i, 1], out[i, 2] = _row_times(i, row_start, column, blocks, x)
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@by_size(rows=3, fastmath=_FAST)
 def multiply_scalars(
     row_start: np.ndarray, column: np.ndarray, values: np.ndarray, x: np.ndarray, out: np.ndarray
 ) -> None:
@@ -51,7 +51,7 @@ def multiply_scalars(
                 out[i, a] += value * x[j, a]
 
 
-@njit(parallel=True, cache=True)
+@by_size(rows=3)
 def invert_diagonal(blocks: np.ndarray, slot: np.ndarray, free: np.ndarray, out: np.ndarray) -> None:
     """Inverse of every diagonal block, zero for nodes that are not free; out (N, 9)."""
     for i in prange(out.shape[0]):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 
 _NEWTON_STEPS = 20
 _EDGE = 1e-9  # a point on a face belongs to both cells
 
 
-@njit(parallel=True, cache=True)
+@by_size(rows=1)
 def cell_boxes(position: np.ndarray, cell_nodes: np.ndarray) -> np.ndarray:
     """Axis-aligned box (C, 6), low then high, of every deformed cell; position (M, 3), cell_nodes (C, 8)."""
     boxes = np.empty((cell_nodes.shape[0], 6))
