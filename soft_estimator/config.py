@@ -199,7 +199,11 @@ class SolverConfig(Section):
         advice="with more a body in free fall stretches by what its solves leave, and nothing tells",
     )
     max_iterations: int = quantity(2000, low=1, doc="iterations after which a step is reported as not converged")
-    precision: str = choice("float64", options=("float32", "float64"), doc="floating-point type of the hot loops")
+    precision: str = choice(
+        "float64",
+        options=("float32", "float64"),
+        doc="floating-point type of the hot loops on a GPU; the CPU computes in float64",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

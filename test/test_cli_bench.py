@@ -41,6 +41,7 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         (["--scenes", "cube"], "--scenes cube is not known; choose from torus, block"),
         (["--parts", "walk"], "--parts walk is not known; choose from iteration, step, gradient, cost"),
         (["--precisions", "float16"], "--precisions float16 is not known; choose from float32, float64"),
+        (["--backend", "cpu", "--precisions", "float32"], "cpu computes in float64 alone; leave float32 to a GPU"),
         (["--sizes", "many"], "'many' is not a whole number above 0"),
     ],
 )

@@ -42,6 +42,10 @@ class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops,
     def xp(self) -> ModuleType: ...
 
     @property
+    def single_precision(self) -> bool:
+        """Whether it computes in float32 where a model asks for it; in double precision otherwise."""
+
+    @property
     def column_multiple(self) -> int:
         """Several columns are handed over in a width that is a multiple of this."""
 

@@ -90,7 +90,7 @@ def describe_error(error: Exception) -> str | None:
         name = f" {error.filename}" if error.filename else ""
         return f"cannot use{name} ({error.strerror or error}); check the path, the rights and the space on the disk"
     if isinstance(error, MemoryError):
-        return "out of memory; use a larger spacing_m, or float32 under solver.precision"
+        return "out of memory; use a larger spacing_m, or on a GPU float32 under solver.precision"
     if isinstance(error, ValueError) or type(error).__name__ == "SolverError":
         return " ".join(str(error).split())
     return None

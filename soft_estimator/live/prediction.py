@@ -30,10 +30,11 @@ def predict(
         start_s: stamp of the scene's time 0, which tells where led parts of the body are; the estimate's if left out.
     """
     simulation = Simulation(model, estimate.values, backend)
+    dtype = simulation.model.dtype
     begun = estimate.stamp_s - (estimate.stamp_s if start_s is None else start_s)
-    u, v, a = (backend.to_device(np.array(x), model.dtype) for x in (estimate.u_m, estimate.v_m_s, estimate.a))
+    u, v, a = (backend.to_device(np.array(x), dtype) for x in (estimate.u_m, estimate.v_m_s, estimate.a))
     ahead_s = (stamp_s - estimate.stamp_s for stamp_s in stamps_s)
-    memory = {name: backend.to_device(part, model.dtype) for name, part in estimate.memory.items()}
+    memory = {name: backend.to_device(part, dtype) for name, part in estimate.memory.items()}
     return displacements(simulation, ahead_s, State(u, v, a, begun, memory=memory))
 
 

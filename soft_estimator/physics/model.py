@@ -78,6 +78,10 @@ class Model:
         """The same with another time scheme."""
         return replace(self, integrator=integrator)
 
+    def in_double(self) -> Model:
+        """The same in double precision."""
+        return self if self.dtype is np.float64 else replace(self, dtype=np.float64)
+
     def in_parts(self, parts: int) -> Model:
         """The same with every step cut into so many."""
         return self.with_step(with_step(self.integrator, self.integrator.step_s / parts))

@@ -75,8 +75,8 @@ class Simulation:
     """
 
     def __init__(self, model: Model, parameters: Parameters, backend: Backend | None = None) -> None:
-        self.model = model
         self.backend = backend or CpuBackend()
+        self.model = model = model if self.backend.single_precision else model.in_double()
         self.xp = self.backend.xp
         self.device = DeviceBody(model.body, model.dirichlet.free, self.backend, model.dtype)
         self._bind(parameters)

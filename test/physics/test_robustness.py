@@ -188,12 +188,11 @@ def test_same_bits_twice_and_for_any_number_of_threads(torus):
             np.testing.assert_array_equal(getattr(states[0], name), getattr(other, name))
 
 
-@pytest.mark.slow
-def test_single_precision_follows_double(torus):
-    """float32 keeps 7 digits; with some tens of accumulated steps and a solve to 1e-6, 1e-4 of the motion is asked."""
-    double, single = eventful_run(torus, steps=30), eventful_run(torus, np.float32, steps=30)
-    assert single.u.dtype == np.float32 and double.u.dtype == np.float64
-    assert np.abs(single.u - double.u).max() < 1e-4 * np.abs(double.u).max()
+def test_the_cpu_computes_in_double_precision(torus):
+    """Whatever a scene that was written for a GPU asks for: the same bits."""
+    double, single = eventful_run(torus, steps=3), eventful_run(torus, np.float32, steps=3)
+    assert single.u.dtype == np.float64
+    np.testing.assert_array_equal(single.u, double.u)
 
 
 @pytest.fixture()

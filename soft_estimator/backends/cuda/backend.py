@@ -18,6 +18,7 @@ class CudaBackend:
 
     name = "cuda"
     xp = cupy
+    single_precision = True
     column_multiple = 1
     stepper = CudaStepper  # whole steps without the host; physics/fused.py uses it
     tangent_stepper = CudaTangent

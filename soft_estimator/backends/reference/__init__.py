@@ -23,6 +23,7 @@ class ReferenceBackend:
 
     name = "reference"
     xp = np
+    single_precision = True
     column_multiple = 1
     stepper = ReferenceStepper
     guard = ReferenceGuard
