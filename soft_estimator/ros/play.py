@@ -230,7 +230,7 @@ def play_bag(
     Args:
         rate: seconds of the recording a second. loop: begin anew at the end, a jump back in time.
         say: told what a user should know. wait_s: longest wait for a first subscriber [s].
-        wait_for_nodes: begin when the estimator is ready, and end when every frame was used.
+        wait_for_nodes: begin when cloud_node and estimator_node are ready, and end when every frame was used.
     """
     rclpy.init()
     node = rclpy.create_node("bag_player")
