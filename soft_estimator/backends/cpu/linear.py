@@ -51,7 +51,7 @@ def multiply_scalars(
                 out[i, a] += value * x[j, a]
 
 
-@by_size(rows=3)
+@njit(parallel=True, cache=True)  # a row of zeros gives infinity; on one thread it would be an exception
 def invert_diagonal(blocks: np.ndarray, slot: np.ndarray, free: np.ndarray, out: np.ndarray) -> None:
     """Inverse of every diagonal block, zero for nodes that are not free; out (N, 9)."""
     for i in prange(out.shape[0]):
