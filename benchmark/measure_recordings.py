@@ -34,8 +34,9 @@ from soft_estimator.schema import load
 FIRST_STAMP_S = 1.0
 UP = np.array([0.0, 0.0, 1.0])
 _PLACED_FROM_M, _PLACING_FRAMES, _LEAVING_FRAMES, _HOLDING_FRAMES = 0.08, 8, 10, 5
-# The table: twice as hard as the one that measure takes; and one on which a body of few points finds its balance, too.
-_HARD = {"stiffness_pa_per_m": 6e7, "sharpness_per_m": 9000.0}
+# The table: twice as hard as the one that measure takes, and followed in steps half as long; and one on which a body of
+# few points finds its balance, too.
+_HARD = {"stiffness_pa_per_m": 1.2e8, "sharpness_per_m": 18000.0}
 _SOFTER = {"stiffness_pa_per_m": 5e6, "sharpness_per_m": 2000.0}
 _LEAVING_M_S = 1.0  # how fast a hand goes that has let go
 
@@ -129,7 +130,7 @@ def scene_of(
         "gravity_m_s2": [0, 0, -9.81],
         "initial": {"translation_m": [0, 0, height_m], "rotation_rad": list(turn_rad)},
         "contact": {"normal": [0, 0, 1], **contact},
-        "time": {"step_s": 0.001, "duration_s": 2.0},
+        "time": {"step_s": 0.0005, "duration_s": 2.0},
         "observe": {"cameras": [{**camera, "width_px": image[0], "height_px": image[1]}]},
     }
     return build_scene(load(SceneConfig, data, "scene"), folder)

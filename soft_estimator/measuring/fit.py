@@ -27,17 +27,28 @@ from soft_estimator.perception.settings import NoiseSettings
 from soft_estimator.physics.body import build_body
 from soft_estimator.scene.scene import Scene
 
-# A bounce of a hand-sized object lasts 10 to 60 ms, and it falls by 4 to 5 mm within 4 ms: steps as long as that are
-# off by several deviations of a camera's noise from the second bounce on, half as long ones are not.
-LONGEST_STEP_S = 0.002
+# A bounce of a hand-sized object lasts 10 to 60 ms. A ring of 25 kPa whose shape was known came back 13 % too stiff in
+# steps of 2 ms, and 4 % in steps of 1 ms (`measure_ablation.py`).
+LONGEST_STEP_S = 0.001
 # Of the scene for `replay` and `run live`, which cannot wait: a window takes off what its steps do to first order.
 LONGEST_LIVE_STEP_S = 0.004
 _SETTLE_ITERATIONS = 24  # at most, of a whole drop, after its frames were taken in with one each
 # The plane: twice the usual 0.5 mm, for a base that nobody saw.
 _WINDOW = WindowConfig(iterations=1, jacobian_grid="fine", bent_patience_s=0.0, lost_after_s=10.0, plane_std_m=0.001)
-# As stiff as steps of 2 ms can follow, and felt within a sixth of a millimetre. With a sixth of that a box of 40 kPa on
-# a hard table came back 19 % too stiff; what is left of that is in the intervals (`refining.give_of_contact`).
-_CONTACT_PA_PER_M, _SHARPNESS_PER_M = 3e7, 6000.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that gives: its stiffness [Pa/m], and what of depth it is felt within, as an inverse [1/m]."""
+
+    stiffness_pa_per_m: float
+    sharpness_per_m: float
+
+
+# As stiff as steps of 1 ms can follow, and felt within a twelfth of a millimetre. With a twelfth of its stiffness a box
+# of 40 kPa came back 19 % too stiff; what is left of that is in the intervals (`refining.give_of_contact`).
+TABLE = Table(6e7, 12000.0)
+LIVE_TABLE = Table(3e7, 6000.0)  # the longer steps of live scenes follow no harder one
 _GUESS_SPEED_M_S = 7.0  # √(E/ρ), what a bounce shows: 4 m/s of a gel, 7 of a foam of 15 kPa, 15 of soft rubber
 _GUESS_NU = 0.35  # with a deviation of 0.8 in log(ν / (½ - ν)): 0.16 to 0.46 in 95 of 100
 
@@ -90,14 +101,7 @@ def scene_plain(
             "stiffness_damping_s": 0.002,
         },
         "gravity_m_s2": [round(float(g), 6) for g in gravity],
-        "contact": {
-            "normal": [0, 0, 1],
-            "offset_m": round(
-                floats_by_m(body.vertices_m, body.faces, mass_kg * GRAVITY_M_S2, _CONTACT_PA_PER_M, _SHARPNESS_PER_M), 6
-            ),
-            "stiffness_pa_per_m": _CONTACT_PA_PER_M,
-            "sharpness_per_m": _SHARPNESS_PER_M,
-        },
+        "contact": contact_plain(body, mass_kg, TABLE),
         "time": {"step_s": step_s(rate_hz, LONGEST_STEP_S), "duration_s": 1.0},
         "picture": {"up": [0, 0, 1]},
         "observe": {
@@ -111,6 +115,18 @@ def scene_plain(
             "prior_std": {"youngs_modulus_pa": 1.5, "poissons_ratio": 0.8, "stiffness_damping_s": 1.5},
             "known_to": _known_to(body),
         },
+    }
+
+
+def contact_plain(body: ScannedBody, mass_kg: float, table: Table) -> dict[str, Any]:
+    """The table as a scene's file says it, as far below z = 0 as the body floats on it."""
+    law = (table.stiffness_pa_per_m, table.sharpness_per_m)
+    floats_m = floats_by_m(body.vertices_m, body.faces, mass_kg * GRAVITY_M_S2, *law)
+    return {
+        "normal": [0, 0, 1],
+        "offset_m": round(floats_m, 6),
+        "stiffness_pa_per_m": law[0],
+        "sharpness_per_m": law[1],
     }
 
 

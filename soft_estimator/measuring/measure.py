@@ -15,7 +15,15 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
 from soft_estimator.geometry.extent import widest_m
 from soft_estimator.measuring.alone import cut_to_shape
-from soft_estimator.measuring.fit import LONGEST_LIVE_STEP_S, Fit, fit_drops, scene_plain, step_s
+from soft_estimator.measuring.fit import (
+    LIVE_TABLE,
+    LONGEST_LIVE_STEP_S,
+    Fit,
+    contact_plain,
+    fit_drops,
+    scene_plain,
+    step_s,
+)
 from soft_estimator.measuring.measurement import Measurement, shown_label
 from soft_estimator.measuring.phases import Drop, Poke, find_drops, find_pokes, still_part
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
@@ -229,6 +237,7 @@ def _measurement(
         if e.label in ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s"):
             plain["material"][e.label] = plain["estimate"]["guess"][e.label] = float(e.value)
     plain["time"]["step_s"] = step_s(seen.survey.rate_hz, LONGEST_LIVE_STEP_S)
+    plain["contact"] = contact_plain(seen.body, mass_kg, LIVE_TABLE)
     return Measurement(
         path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
         fit.estimates, [e for _, e in fit.after_drops], seen.survey.frames, fit.used, refusals,
