@@ -9,7 +9,7 @@ import pytest
 from estimation_experiments import Experiment
 
 from soft_estimator.config_estimation import KnownToConfig
-from soft_estimator.estimation.fitting.clock import clock_rate, is_by_clock, with_clock
+from soft_estimator.estimation.fitting.clock import clock_rate, is_by_clock, where_stiffness_is_known, with_clock
 from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.uncertainty import posterior
@@ -72,3 +72,14 @@ def test_an_exact_clock_is_not_asked(torus: Experiment) -> None:
     assert clock_rate(problem, at, look(problem, at.theta, KnownToConfig(time_rate=0.0)), 1.0) is None
     wrong = FitVerdict(False, "another body", "body")
     assert with_clock(wrong, problem, at, look(problem, at.theta), 1.0) is wrong and not is_by_clock(wrong)
+
+
+def test_a_clock_is_not_judged_by_a_stiffness_that_nobody_knows(torus: Experiment) -> None:
+    """Its deviation with what grid and clamp add to it: half of the prior's, and the clock stays wrong below that only.
+    Another verdict is not the clock's, and stays."""
+    variables = make_variables(torus.truth, ["youngs_modulus_pa", "stiffness_damping_s"])
+    late, other = FitVerdict(False, "late", "clock", {"time_rate": -0.3}), FitVerdict(False, "another body", "body")
+    for share, fits in ((0.4, False), (0.6, True)):
+        covariance = np.diag((share * variables.prior_std) ** 2)
+        assert where_stiffness_is_known(late, variables, covariance).fits == fits
+        assert where_stiffness_is_known(other, variables, covariance) is other

@@ -11,10 +11,13 @@ import numpy as np
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import OFF_TOGETHER, shape_std_m
 from soft_estimator.estimation.fitting.explained import extended, patch_columns
+from soft_estimator.estimation.fitting.uncertainty import NARROWED
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.inspection import Inspection
 from soft_estimator.estimation.problem import Evaluation, Problem
+from soft_estimator.estimation.variables import Variables
 
+STIFFNESS = "youngs_modulus_pa"
 CLOCK = "clock"
 RATE = "time_rate"
 # A rate is wrong that is off by so many standard deviations, and by so much of itself: grid, step and clamp put the
@@ -67,3 +70,17 @@ def with_clock(
 def is_by_clock(verdict: FitVerdict) -> bool:
     """Whether a fit was called wrong for its clock alone: no finer grid mends that."""
     return not verdict.fits and RATE in verdict.figures
+
+
+def where_stiffness_is_known(verdict: FitVerdict, variables: Variables, covariance: np.ndarray) -> FitVerdict:
+    """The verdict on a clock, taken back where errors of grid, step and clamp leave the stiffness as unknown as before:
+    sag and swing cannot differ in what neither of them tells.
+
+    covariance: of θ, with those errors in it, (P, P).
+    """
+    known = [
+        np.sqrt(covariance[j, j]) < NARROWED * v.prior_std
+        for j, v in enumerate(variables.variables)
+        if v.name == STIFFNESS
+    ]
+    return FitVerdict(figures=verdict.figures) if is_by_clock(verdict) and not any(known) else verdict

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from soft_estimator.estimation.fitting.clock import is_by_clock
+from soft_estimator.estimation.fitting.clock import is_by_clock, where_stiffness_is_known
 from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
@@ -254,7 +254,7 @@ def _refined_verdict(
     covariance: of θ, with what grid and step add to it, (P, P).
     """
     if is_by_clock(found.verdict):
-        return found.verdict
+        return where_stiffness_is_known(found.verdict, problem.variables, covariance)
     inspection = inspect_fit(problem, at.theta, [])
     evidence, clouds = evidence_of(problem, at, inspection), inspection.patch >= 0
     refined_m = (residual - at.residual)[clouds] * evidence.std_m

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from soft_estimator.estimation.fitting.allowance import OFF_TOGETHER, shape_std_m
-from soft_estimator.estimation.fitting.clock import is_by_clock
+from soft_estimator.estimation.fitting.clock import STIFFNESS, is_by_clock
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.explained import explained_cost, patch_columns
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
@@ -24,7 +24,6 @@ from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.solver import SolverError
 
-STIFFNESS = "youngs_modulus_pa"
 FAINT = ("motion", "a motion too faint beside errors of the shape", "let it move more, or scan it finely")
 SHOWN = 0.5 * 5.0**2  # of the cost: five standard deviations
 _TOO_STIFF = np.log(1000.0)  # of log E: what is left of a motion of millimetres are micrometres

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from soft_estimator.estimation.fitting.clock import STIFFNESS
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.explained import explained_cost
-from soft_estimator.estimation.fitting.faint_motion import STIFFNESS
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fixed_numbers import sources_of
