@@ -29,7 +29,7 @@ from soft_estimator.studies.estimate_setup import observe_truth
 
 TRUTH_PA = 30e3
 # What the grid does to an answer has tests of its own.
-QUICK: dict[str, Any] = {"max_iterations": 6, "grid_error_nodes": 0}
+QUICK: dict[str, Any] = {"max_iterations": 15, "grid_error_nodes": 0}
 OBSERVE: dict[str, Any] = {**ball()["observe"], "noise": {}, "points_per_frame": 200}
 
 

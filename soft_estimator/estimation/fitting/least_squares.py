@@ -109,14 +109,28 @@ def fit(
 
         note(current)
         objective = _Distances(problem, frames, part, note, more_to_come=not last)
-        found = minimise(objective, current, _RULE, most_steps=part.max_iterations)
-        current, reason, total = found.at, found.reason, total + found.steps
-        theta = current.theta
+        current, reason, steps = _minimum(objective, current, part.max_iterations)
+        theta, total = current.theta, total + steps
     if current is None:
         raise ValueError("no windows to fit; give at least one number of frames")
-    if current.linearised_at is not None:
-        current = problem.evaluate(current.theta, windows[-1], jacobian=True)
     return Fit(current, reason, total, history)
+
+
+def _minimum(objective: _Distances, at: Evaluation, most_steps: int) -> tuple[Evaluation, str, int]:
+    """Where steps from a place end, linearised there, why, and how many they were.
+
+    Steps along a kept Jacobian end where that one sees no slope. There it is taken anew; where it shows that there is
+    more to be had, they go on, each along its own.
+    """
+    found = minimise(objective, at, _RULE, most_steps=most_steps)
+    if found.at.linearised_at is None:
+        return found.at, found.reason, found.steps
+    here = objective.linearised(found.at)
+    if found.steps >= most_steps or objective.is_settled(here):
+        return here, found.reason, found.steps
+    objective.keeps_jacobian = False
+    more = minimise(objective, here, _RULE, most_steps=most_steps - found.steps)
+    return more.at, more.reason, found.steps + more.steps
 
 
 def _better_start(problem: Problem, theta: np.ndarray, guess: np.ndarray, frames: int) -> Evaluation:
@@ -138,20 +152,32 @@ class _Distances:
         self, problem: Problem, frames: int, settings: LeastSquaresSettings, note: Note, *, more_to_come: bool
     ) -> None:
         self.problem, self.frames, self.settings, self.note = problem, frames, settings, note
-        self.more_to_come, self._promised, self._hardly = more_to_come, np.inf, _HARDLY
+        self.keeps_jacobian, self._promised, self._hardly = not more_to_come, np.inf, _HARDLY
+        self.more_to_come = more_to_come
 
     def step(self, at: Evaluation, damping: float) -> Step:
         return damped_step(*normal_equations(self.problem, at), damping, self.settings.max_step)
 
     def moved(self, at: Evaluation, step: Step) -> Evaluation:
-        noise = max(1.0, 2.0 * at.cost / len(at.residual))  # its variance over the stated one
-        self._promised, self._hardly = step.predicted, max(_HARDLY * noise, self.settings.cost_tolerance * at.cost)
+        self._promised, self._hardly = step.predicted, self._hardly_at(at)
         theta, since = at.theta + step.by, at.theta if at.linearised_at is None else at.linearised_at
         limits = np.array([v.kind.linear_within for v in self.problem.variables.variables])
-        if self.more_to_come or (np.abs(theta - since) > _KEPT_WITHIN * limits).any():
+        if not self.keeps_jacobian or (np.abs(theta - since) > _KEPT_WITHIN * limits).any():
             return self.problem.evaluate(theta, self.frames, jacobian=True)
         moved = self.problem.evaluate(theta, self.frames)
         return replace(moved, jacobian=at.jacobian, linearised_at=since)
+
+    def _hardly_at(self, at: Evaluation) -> float:
+        noise = max(1.0, 2.0 * at.cost / len(at.residual))  # its variance over the stated one
+        return max(_HARDLY * noise, self.settings.cost_tolerance * at.cost)
+
+    def linearised(self, at: Evaluation) -> Evaluation:
+        """The same place with its own Jacobian."""
+        return self.problem.evaluate(at.theta, self.frames, jacobian=True)
+
+    def is_settled(self, at: Evaluation) -> bool:
+        """Whether the next step from a place with its own Jacobian promises hardly anything."""
+        return self.step(at, 0.0).predicted <= self._hardly_at(at)
 
     def arrived(self, at: Evaluation, trial: Evaluation) -> Evaluation:
         self.note(trial)
