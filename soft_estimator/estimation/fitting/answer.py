@@ -6,7 +6,8 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.least_squares import Fit, fit
-from soft_estimator.estimation.fitting.resampling import refine
+from soft_estimator.estimation.fitting.profile import with_profile
+from soft_estimator.estimation.fitting.resampling import Resampling, refine
 from soft_estimator.estimation.fitting.uncertainty import Posterior, posterior
 from soft_estimator.estimation.fitting.whole_clouds import fit_clouds
 from soft_estimator.estimation.problem import Problem
@@ -37,10 +38,15 @@ def answer_of(problem: Problem, found: Fit) -> tuple[Problem, Fit, Posterior]:
     """
     if any(map(is_isotropic, problem.frames)) and _cells(problem) > NONE:
         problem, found, resampling = refine(problem, found)
-        return problem, found, completed(problem, found.evaluation, posterior(problem, found.evaluation, resampling))
+        return problem, found, _completed(problem, found, resampling)
     if found.evaluation.jacobian is None:
         found = Fit(problem.evaluate(found.theta, jacobian=True), found.reason, found.iterations, found.history)
-    return problem, found, completed(problem, found.evaluation, posterior(problem, found.evaluation))
+    return problem, found, _completed(problem, found)
+
+
+def _completed(problem: Problem, found: Fit, resampling: Resampling | None = None) -> Posterior:
+    around = posterior(problem, found.evaluation, resampling)
+    return completed(problem, found.evaluation, with_profile(problem, found.evaluation, around))
 
 
 def solve(problem: Problem, theta: np.ndarray) -> tuple[Fit, Posterior]:
