@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import cupy
 import numpy as np
@@ -80,7 +81,7 @@ def bench_gradient(backend: Backend, scenes: dict[str, Scene], with_jax: bool) -
 def one_gradient(batch: FusedBatch, parameters: Parameters, with_jax: bool) -> dict:
     roll, gradients, report = gradient_run(batch)
     reports = np.concatenate([batch.backend.to_host(x) for x in (roll.report, report)])[:, 0]
-    row = {
+    row: dict[str, Any] = {
         "nodes": batch.model.body.node_count,
         "precision": np.dtype(batch.model.dtype).name,
         "iterations": int(reports[:, 0].sum()),

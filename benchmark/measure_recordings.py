@@ -233,7 +233,7 @@ class Film:
         times = np.arange(0.0, seconds, 1.0 / self.rate_hz)
         top = float(scene.body.surface_positions_m(first)[:, 2].max())
         for at, u in zip(times, displacements(simulation, times)):
-            above = top + _LEAVING_M_S * at - float(scene.body.surface_positions_m(u)[:, 2].max())
+            above = top + _LEAVING_M_S * float(at) - float(scene.body.surface_positions_m(u)[:, 2].max())
             yield self._frame(view, u, above if self.with_hand and at < 0.4 else None)
 
 
