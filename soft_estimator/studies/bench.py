@@ -214,10 +214,10 @@ def run_bench(
     Args:
         sizes: about how many nodes. with_peer: also time the JAX implementation where there is one.
     """
-    bandwidth = copy_bandwidth(backend)
     known = [p for p in precisions if backend.single_precision or p == "float64"]
     if not known:
         raise ValueError(f"{backend.name} computes in float64 alone; leave float32 to a GPU")
+    bandwidth = copy_bandwidth(backend)
     todo = [(n, s, p) for n in sizes for s in scenes for p in known]
     parts, rows = list(parts), []
     for k, (nodes, name, precision) in enumerate(todo):

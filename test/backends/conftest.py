@@ -22,7 +22,8 @@ ON_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The CPU computes in double precision alone: none of its loops is compiled for float32."""
+    """The CPU simulates in double precision alone; only its loose solves of several columns are compiled for float32,
+    and have a test of their own in test_loops."""
     items[:] = [item for item in items if not _on_the_cpu_in_float32(item)]
 
 

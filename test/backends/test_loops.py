@@ -307,24 +307,43 @@ def torus_field(small_torus):
     return field, field.position_m + field.follow @ u, points
 
 
-def test_columns_that_are_done_or_alike_are_solved_as_all_others(reference, small_torus):
+@pytest.mark.parametrize("real", [np.float64, np.float32])
+def test_columns_that_are_done_or_alike_are_solved_as_all_others(reference, small_torus, real):
     """A x_j = b_j for columns of every kind: guessed right, zero, sums of others, tiny and large, more than fit into
     two groups. Residuals |b - A x| <= 2 tolerance |b| of each, whatever its neighbours; what was right stays as it was.
     """
-    arrays, backend = Arrays(small_torus, np.float64), CpuBackend()
+    arrays, backend = Arrays(small_torus, real), CpuBackend()
     _, blocks = matrix(reference, arrays)
-    free, inverse = np.ones(arrays.nodes), arrays.out(arrays.nodes, 9)
+    free, inverse = np.ones(arrays.nodes, real), arrays.out(arrays.nodes, 9)
     reference.invert_diagonal(blocks, arrays.body.slot, free, inverse)
-    b, guess = noise((arrays.nodes, 3, 24), 1.0, 3), np.zeros((arrays.nodes, 3, 24))
-    b[..., 3:6], b[..., 9] = b[..., :1] * np.array([2.0, -1e-6, 1e6]), b[..., 1] + b[..., 2]
+    b, guess = noise((arrays.nodes, 3, 24), 1.0, 3).astype(real), np.zeros((arrays.nodes, 3, 24), real)
+    b[..., 3:6], b[..., 9] = b[..., :1] * np.array([2.0, -1e-6, 1e6], real), b[..., 1] + b[..., 2]
     b[..., 12] = 0.0
     guess[..., 12], guess[..., 20] = 1.0, noise((arrays.nodes, 3), 1e-3, 5)
-    matrix_ = sp.bsr_matrix((blocks.reshape(-1, 3, 3), *arrays.pattern[1::-1]))
+    matrix_ = sp.bsr_matrix((blocks.reshape(-1, 3, 3), *arrays.pattern[1::-1])).astype(np.float64)
     b[..., 20] = (matrix_ @ guess[..., 20].ravel()).reshape(-1, 3)
-    tolerance, x = 1e-9, guess.copy()
+    tolerance, x = (1e-9, guess.copy()) if real is np.float64 else (1e-4, guess.copy())
     _, residual, status = backend.conjugate_gradient_many(*arrays.pattern, blocks, inverse, b, x, free, tolerance, 500)
-    off = b.reshape(-1, 24) - matrix_ @ x.reshape(-1, 24)
-    size = np.linalg.norm(b.reshape(-1, 24), axis=0)
+    off = b.reshape(-1, 24) - matrix_ @ x.reshape(-1, 24).astype(np.float64)
+    size = np.linalg.norm(b.reshape(-1, 24).astype(np.float64), axis=0)
+    # In single precision the residual itself is rounded: 1e-7 of |A| |x|, which may be a few hundred times |b|.
     assert status == 0 and residual <= 2 * tolerance
     assert (np.linalg.norm(off, axis=0) <= 3 * tolerance * size).all()
     assert not x[..., 12].any() and np.array_equal(x[..., 20], guess[..., 20])
+
+
+@pytest.mark.parametrize("real", [np.float64, np.float32])
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_few_columns_are_solved_one_after_the_other(reference, small_torus, real, count):
+    """Alone, or beside a whole group of eight: |b - A x| <= 2 tolerance |b| of each, in either precision."""
+    arrays, backend = Arrays(small_torus, real), CpuBackend()
+    _, blocks = matrix(reference, arrays)
+    free, inverse = np.ones(arrays.nodes, real), arrays.out(arrays.nodes, 9)
+    reference.invert_diagonal(blocks, arrays.body.slot, free, inverse)
+    b = noise((arrays.nodes, 3, count), 1.0, 3).astype(real)
+    x, tolerance = np.zeros_like(b), 1e-9 if real is np.float64 else 1e-4
+    _, residual, status = backend.conjugate_gradient_many(*arrays.pattern, blocks, inverse, b, x, free, tolerance, 500)
+    matrix_ = sp.bsr_matrix((blocks.reshape(-1, 3, 3), *arrays.pattern[1::-1])).astype(np.float64)
+    off = b.reshape(-1, count) - matrix_ @ x.reshape(-1, count).astype(np.float64)
+    assert status == 0 and residual <= 2 * tolerance
+    assert (np.linalg.norm(off, axis=0) <= 3 * tolerance * np.linalg.norm(b.reshape(-1, count), axis=0)).all()

@@ -48,7 +48,9 @@ class CpuBackend:
 
     name = "cpu"
     xp = np
-    single_precision = False  # no faster here (0.7 to 1.2 times), and every loop would be compiled twice
+    # Not surely faster here (steps and gradients took 0.5 to 2.5 times as long on a busy machine), and every loop would
+    # be compiled twice. Loose solves of several columns have single precision of their own (`physics/solver.py`).
+    single_precision = False
     column_multiple = 8  # width of several columns that the loops run over at full speed
     stepper = guard = tangent_stepper = observer = None  # loops only
     pressures = pressure

@@ -243,7 +243,7 @@ def _descend_in_groups(
     """
     over = x.shape[2] % _GROUP
     whole = x.shape[2] - over if over <= _FEW else x.shape[2]
-    alone = _descend_alone(row_start, column, blocks, inverse, free, x, r, limit, whole)
+    alone = _descend_alone((row_start, column), blocks, inverse, free, x, r, limit, whole)
     if whole == 0 or alone[1] == BREAKDOWN:
         return alone
     chosen = np.arange(whole)
@@ -271,17 +271,11 @@ def _descend_in_groups(
 
 
 def _descend_alone(
-    row_start: np.ndarray,
-    column: np.ndarray,
-    blocks: np.ndarray,
-    inverse: np.ndarray,
-    free: np.ndarray,
-    x: np.ndarray,
-    r: np.ndarray,
-    limit: int,
-    first: int,
-) -> tuple[int, int]:
-    """The columns from `first` on, one after the other, in double precision; arguments as in `_descend_in_groups`.
+    pattern: tuple[np.ndarray, np.ndarray], blocks: np.ndarray, inverse: np.ndarray, free: np.ndarray, x: np.ndarray,
+    r: np.ndarray, limit: int, first: int,
+) -> tuple[int, int]:  # fmt: skip
+    """The columns from `first` on, one after the other, in double precision; pattern: row_start, column, the others as
+    in `_descend_in_groups`.
 
     Returns:
         iterations of the slowest, worst status.
@@ -294,9 +288,7 @@ def _descend_alone(
         b = np.ascontiguousarray(r[:, :, j], dtype=np.float64)
         found, size = np.zeros_like(b), float(np.linalg.norm(b))
         if size > DONE:
-            spent, _, status = conjugate_gradient(
-                row_start, column, blocks, inverse, b, found, free, DONE / size, limit
-            )
+            spent, _, status = conjugate_gradient(*pattern, blocks, inverse, b, found, free, DONE / size, limit)
             iterations, worst = max(iterations, spent), max(worst, LIMIT if status == STALLED else status)
         x[:, :, j] = found
     return iterations, worst
