@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from dropped_ball import NOISE_M, frames, model, said, window
 from scipy.spatial.transform import Rotation
 
+from soft_estimator.estimation.fitting.gauss_newton import Step
 from soft_estimator.estimation.window.holding import made_rigid
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
@@ -55,6 +58,20 @@ def test_the_motion_alone_shows_the_same(fit: WindowFit) -> None:
     for one, other, before in zip(whole, part.frames, fit.frames):
         assert np.mean(np.abs(other.residual - one.residual) > 0.05) < 0.01
         assert other.jacobian is before.jacobian
+
+
+def test_a_shorter_step_than_one_that_failed_is_tried_without_changes(fit: WindowFit) -> None:
+    """A step that makes the window worse is a trial for nothing: the next, shorter one asks for the motion alone, and
+    for its changes only where it lowers the cost. Worse and better as by simulating all of it."""
+    at = replace(fit.at, cost=fit.cost_of(fit))
+    worse, less = (Step(moved(fit, youngs_modulus_pa=by) - at.z, 1.0) for by in (1.0, 0.5))
+    failed, again = fit.moved(at, worse), fit.moved(at, less)
+    assert failed.cost > again.cost > at.cost
+    assert not failed.stale and again.stale and again.frames[-1].jacobian is at.frames[-1].jacobian
+    assert again.cost == pytest.approx(fit.cost_of(fit.from_another(again.z)), rel=1e-3)
+    high = replace(at, cost=2 * failed.cost)  # from there any of these steps leads down
+    fit._failed_from = high
+    assert not fit.moved(high, less).stale and fit._failed_from is None
 
 
 def test_half_the_step_shows_the_same_flight(fit: WindowFit) -> None:

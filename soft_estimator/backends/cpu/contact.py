@@ -11,6 +11,8 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 
+_FAR = 1e-25  # part of the stiffest point's; blocks hold sixteen digits
+
 
 @njit(cache=True)
 def softplus_and_slope(a: float, x: float) -> tuple[float, float]:
@@ -70,11 +72,22 @@ def add_contact_blocks(
     slot: np.ndarray,
     blocks: np.ndarray,
 ) -> None:
-    """Add value · weight_p weight_q n nᵀ to the blocks of every two corners p, q of each point's cell; value (P,)."""
+    """Add value · weight_p weight_q n nᵀ to the blocks of every two corners p, q of each point's cell; value (P,).
+
+    Cells whose points are all so far away that nothing of them shows beside the nearest are passed over.
+    """
+    least = 0.0
+    for t in range(value.shape[0]):
+        least = max(least, _FAR * abs(value[t]))
     for i in prange(slot.shape[0]):
         for p in range(8):
             c = node_cells[i, p]
-            if c < 0 or point_start[c] == point_start[c + 1]:
+            if c < 0:
+                continue
+            near = False
+            for t in range(point_start[c], point_start[c + 1]):
+                near = near or abs(value[t]) > least
+            if not near:
                 continue
             for q in range(8):
                 total = 0.0

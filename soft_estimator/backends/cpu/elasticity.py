@@ -23,23 +23,33 @@ MEAN = place(CELL, "dilatation").start  # where b_p/√V begins in a row of the 
 
 @njit(cache=True, fastmath=_FAST)
 def _add_cell_product(table_row: np.ndarray, w: np.ndarray, by_lame: np.ndarray, by_shear: np.ndarray) -> None:
-    """by_lame += b bᵀ/V w and by_shear += (Gᵀ + tr G - ⅔ G + ⅔ b bᵀ/V) w of one cell; w and both results (8, 3)."""
-    third = w.dtype.type(2.0 / 3.0)
+    """by_lame += b bᵀ/V w and by_shear += (Gᵀ + tr G - ⅔ G + ⅔ b bᵀ/V) w of one cell; w and both results (8, 3).
+
+    Scalars only, as in `_add_turned_block`: 0.66 µs a cell where loops over rows took 0.84.
+    """
+    third, left = w.dtype.type(2.0 / 3.0), w.dtype.type(1.0 / 3.0)
     k = 0
     for p in range(8):
+        x0, x1, x2 = w[p, 0], w[p, 1], w[p, 2]
+        s0, s1, s2 = by_shear[p, 0], by_shear[p, 1], by_shear[p, 2]
         for q in range(p, 8):
-            g = table_row[k : k + 9]
+            e0, e1, e2, e3, e4 = table_row[k], table_row[k + 1], table_row[k + 2], table_row[k + 3], table_row[k + 4]
+            e5, e6, e7, e8 = table_row[k + 5], table_row[k + 6], table_row[k + 7], table_row[k + 8]
             k += 9
-            trace = g[0] + g[4] + g[8]
-            for a in range(3):
-                row = g[3 * a] * w[q, 0] + g[3 * a + 1] * w[q, 1] + g[3 * a + 2] * w[q, 2]
-                column = g[a] * w[q, 0] + g[3 + a] * w[q, 1] + g[6 + a] * w[q, 2]
-                by_shear[p, a] += column + trace * w[q, a] - third * row
+            trace = e0 + e4 + e8
+            a00, a11, a22 = trace + left * e0, trace + left * e4, trace + left * e8
+            a01, a10 = e3 - third * e1, e1 - third * e3
+            a02, a20 = e6 - third * e2, e2 - third * e6
+            a12, a21 = e7 - third * e5, e5 - third * e7
+            y0, y1, y2 = w[q, 0], w[q, 1], w[q, 2]
+            s0 += a00 * y0 + a01 * y1 + a02 * y2
+            s1 += a10 * y0 + a11 * y1 + a12 * y2
+            s2 += a20 * y0 + a21 * y1 + a22 * y2
             if p != q:
-                for a in range(3):
-                    row = g[3 * a] * w[p, 0] + g[3 * a + 1] * w[p, 1] + g[3 * a + 2] * w[p, 2]
-                    column = g[a] * w[p, 0] + g[3 + a] * w[p, 1] + g[6 + a] * w[p, 2]
-                    by_shear[q, a] += row + trace * w[p, a] - third * column
+                by_shear[q, 0] += a00 * x0 + a10 * x1 + a20 * x2
+                by_shear[q, 1] += a01 * x0 + a11 * x1 + a21 * x2
+                by_shear[q, 2] += a02 * x0 + a12 * x1 + a22 * x2
+        by_shear[p, 0], by_shear[p, 1], by_shear[p, 2] = s0, s1, s2
     mean = w.dtype.type(0)
     for p in range(8):
         for a in range(3):

@@ -111,16 +111,15 @@ def _invert(
 ) -> bool:
     """Newton for y(ξ) = point from the middle of the cell; whether it converged inside the cell."""
     xi[0] = xi[1] = xi[2] = 0.5
-    b = np.empty(3)
-    for _ in range(_NEWTON_STEPS):
+    for k in range(_NEWTON_STEPS + 1):
         _map(position, nodes, xi, y, jacobian)
         error = 0.0
         for a in range(3):
-            b[a] = point[a] - y[a]
-            error = max(error, abs(b[a]))
-        if error < 1e-13 * size:
+            y[a] = point[a] - y[a]
+            error = max(error, abs(y[a]))
+        if error < 1e-13 * size or k == _NEWTON_STEPS:
             break
-        if not _solve3(jacobian, b, step):
+        if not _solve3(jacobian, y, step):
             return False
         largest = 0.0
         for a in range(3):
@@ -128,10 +127,9 @@ def _invert(
             largest = max(largest, abs(xi[a] - 0.5))
         if not largest < 50.0:
             return False
-    _map(position, nodes, xi, y, jacobian)
-    converged = True
+    converged = error <= 1e-9 * size
     for a in range(3):
-        converged = converged and abs(point[a] - y[a]) <= 1e-9 * size and -_EDGE <= xi[a] <= 1.0 + _EDGE
+        converged = converged and -_EDGE <= xi[a] <= 1.0 + _EDGE
     return converged
 
 

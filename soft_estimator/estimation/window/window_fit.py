@@ -78,6 +78,7 @@ class WindowFit:
         self.at = motion.run(knowledge.mean.copy(), [])
         self._damping = _RULE.first
         self._in_time: Callable[[float], bool] = always
+        self._failed_from: WindowRun | None = None  # where a trial with its changes was for nothing
         self._last: tuple[tuple[list[PredictedFrame], float], Evaluation] | None = None  # frames and scale it is of
 
     @property
@@ -180,11 +181,16 @@ class WindowFit:
 
     def moved(self, at: WindowRun, step: Step) -> WindowRun:
         z = at.z + step.by
-        if self._holds((z - at.changes_at) / _CHANGES_HOLD):
-            run = self.motion.run_keeping_changes(z, at)
-        else:
-            run = self.motion.run(z, [e.frame for e in at.frames], at.fallback_parts, at)
-        return replace(run, cost=self._cost(run))
+        near = self._holds((z - at.changes_at) / _CHANGES_HOLD)
+        if near or self._failed_from is at:  # a shorter step than one that failed may fail as well, without changes
+            trial = self.motion.run_keeping_changes(z, at)
+            trial = replace(trial, cost=self._cost(trial))
+            if near or not trial.cost < at.cost:
+                return trial
+        run = self.motion.run(z, [e.frame for e in at.frames], at.fallback_parts, at)
+        run = replace(run, cost=self._cost(run))
+        self._failed_from = None if run.cost < at.cost else at
+        return run
 
     def arrived(self, at: WindowRun, trial: WindowRun) -> WindowRun:
         return self._with_noise(trial)
