@@ -112,28 +112,43 @@ def patch_table(e: Evidence) -> PatchTable:
         if len(of_frame) >= LEAST_POINTS:
             usual, neighbour = without_outliers(off[of_frame]), np.searchsorted(of_frame, e.neighbour[of_frame])
             noise[k] = neighbours_variance(usual, neighbour)
-    # Points in the order of their frames, patches and distances: every group's median is its middle.
-    order = np.lexsort((off, e.patch, e.frame))
-    frame, patch, off = e.frame[order], e.patch[order], off[order]
-    first = np.flatnonzero(np.diff(frame, prepend=-1) | np.diff(patch, prepend=-2))
-    count = np.diff(first, append=len(off))
-    median = 0.5 * (off[first + (count - 1) // 2] + off[first + count // 2])
-    kept = (count >= _LEAST_OF_A_CELL) & np.isfinite(noise[frame[first]])
-    first, count, median = first[kept], count[kept], median[kept]
-    variance = _MEDIAN_VARIANCE * noise[frame[first]] / count + e.allowance_m**2
+    groups = _medians(off, e)
+    kept = (groups.count >= _LEAST_OF_A_CELL) & np.isfinite(noise[groups.frame])
+    frame, patch, count = groups.frame[kept], groups.patch[kept], groups.count[kept]
+    variance = _MEDIAN_VARIANCE * noise[frame] / count + e.allowance_m**2
     if e.refined_m is not None:
-        variance += _patches_variance(e.refined_m, e)[frame[first]]
-    return PatchTable(frame[first], patch[first], median / np.sqrt(variance), count)
+        variance += _frames_mean(_medians(e.refined_m, e).median[kept] ** 2, frame)
+    return PatchTable(frame, patch, groups.median[kept] / np.sqrt(variance), count)
 
 
-def _patches_variance(off_m: np.ndarray, e: Evidence) -> np.ndarray:
-    """Mean square of the patches' mean distances in each frame, (F,) [m²], of distances (n,) [m].
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Points of one patch in one frame: which, how many, and their median; (g,) each."""
 
-    What grid and step put a patch off by wanders over the surface as the body swings: a frame's patches share it.
+    frame: np.ndarray
+    patch: np.ndarray
+    count: np.ndarray
+    median: np.ndarray
+
+
+def _medians(value: np.ndarray, e: Evidence) -> _Groups:
+    """Medians of values (n,) of the points, patch by patch in each frame."""
+    # Points in the order of their frames, patches and values: every group's median is its middle.
+    order = np.lexsort((value, e.patch, e.frame))
+    frame, patch, value = e.frame[order], e.patch[order], value[order]
+    first = np.flatnonzero(np.diff(frame, prepend=-1) | np.diff(patch, prepend=-2))
+    count = np.diff(first, append=len(value))
+    median = 0.5 * (value[first + (count - 1) // 2] + value[first + count // 2])
+    return _Groups(frame[first], patch[first], count, median)
+
+
+def _frames_mean(square: np.ndarray, frame: np.ndarray) -> np.ndarray:
+    """Means (c,) of squares (c,) over the patches of each one's frame.
+
+    What grid and step put a patch off by wanders over the surface as the body swings: a frame's patches share it. Only
+    patches that are judged do: one or two points at a rim may move by millimetres.
     """
-    groups, place, count = np.unique(np.stack([e.frame, e.patch]), axis=1, return_inverse=True, return_counts=True)
-    square = (np.bincount(place.ravel(), off_m, len(count)) / count) ** 2
-    return np.bincount(groups[0], square) / np.maximum(np.bincount(groups[0]), 1)
+    return (np.bincount(frame, square) / np.maximum(np.bincount(frame), 1))[frame]
 
 
 def judge(evidence: Evidence, limits: Limits | None = None) -> FitVerdict:
