@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from soft_estimator.estimation.fixed_numbers import SeenFrame, Source
+from soft_estimator.estimation.fixed_numbers import SeenFrame, Source, sources_of
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.interface import FrameChanges, FrameState
 from soft_estimator.estimation.residuals.local_noise import LEAST_POINTS, neighbours_of
@@ -23,6 +24,7 @@ from soft_estimator.physics.frame_times import share_of_way
 
 # A patch should hold some fifteen points of a frame: enough for a mean that is four times surer than a point.
 _POINTS_A_PATCH, _LEAST_PATCHES, _MOST_PATCHES = 15, 4, 24
+_SMALL_PATCH_CELLS = 1.0  # width of a small patch in cells: errors of a grid are no wider
 
 Places = tuple[np.ndarray, np.ndarray, np.ndarray]  # patch, stated noise, neighbour; see `Inspection`
 
@@ -37,6 +39,7 @@ class Inspection:
         std_m: stated noise of each point [m], (n,); NaN for what is none.
         neighbour: nearest point of its frame, as an index of these arrays, (n,).
         by_offset: change of each residual with an offset of the surface outwards [1/m], (n,).
+        small_patch: as `patch`, a cell wide each, (n,); of a body that nothing holds -1.
     """
 
     sources: tuple[Source, ...]
@@ -45,6 +48,19 @@ class Inspection:
     std_m: np.ndarray
     neighbour: np.ndarray
     by_offset: np.ndarray
+    small_patch: np.ndarray
+
+
+def look_at(problem: Problem, theta: np.ndarray) -> Inspection:
+    """The look at a fit with everything in it that may be wrong by `problem.known`. The last one is kept: several
+    questions are asked of the same fit, and each would simulate it again."""
+    kept = problem.last_look
+    if kept is None or not np.array_equal(kept[0], theta):
+        known, parameters = problem.known, problem.variables.parameters(theta)
+        sources = [] if known is None else sources_of(problem.model, problem.variables, parameters, known)
+        problem.last_look = kept = np.array(theta), inspect_fit(problem, theta, sources)
+    found: Inspection = kept[1]
+    return found
 
 
 def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> Inspection:
@@ -56,9 +72,11 @@ def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> I
     problem.simulations += 1
     clouds = [len(f.points_m) for f in problem.frames if isinstance(f, ObservedFrame)]
     patches = SurfacePatches(model.body, int(np.median(clouds)) if clouds else 0)
+    small = _small_patches(model.body) if model.dirichlet.any else None
     rows: list[np.ndarray] = []
     places: list[Places] = []
     offsets: list[np.ndarray] = []
+    small_places: list[np.ndarray] = []
     for frame in problem.frames:
         path.go_to(frame.time_s)
         a, b = path.before, path.after
@@ -73,11 +91,14 @@ def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> I
         rows.append(frame_columns(sources, changes, look))
         offsets.append(look.by_offset)
         places.append(patches.of(frame, at.u, len(seen.residual)))
+        small_places.append(_small_patch(small, frame, at.u, places[-1][0]))
     joined = np.concatenate(rows)
     parts: tuple[np.ndarray, ...] = ()
     if sources:
         parts = tuple(np.split(joined, np.cumsum([len(source.directions) for source in sources])[:-1], axis=1))
-    return Inspection(tuple(sources), parts, *joined_places(places), np.concatenate(offsets))
+    return Inspection(
+        tuple(sources), parts, *joined_places(places), np.concatenate(offsets), np.concatenate(small_places)
+    )
 
 
 def frame_columns(sources: list[Source], changes: np.ndarray | None, look: SeenFrame) -> np.ndarray:
@@ -119,6 +140,15 @@ class SurfacePatches:
     def at(self, points_m: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Patch of each of some points (n, 3) [m] at the body displaced by u (N, 3) [m], (n,)."""
         return self.of_vertex[cKDTree(self.body.surface_positions_m(u)).query(points_m)[1]]
+
+
+def _small_patches(body: Body) -> SurfacePatches:
+    return SurfacePatches(body, 0, width_m=_SMALL_PATCH_CELLS * body.grid.spacing_m)
+
+
+def _small_patch(small: SurfacePatches | None, frame: Any, u: np.ndarray, patch: np.ndarray) -> np.ndarray:
+    """Small patch of each of a frame's residuals, (n,); -1 where they lie on no patch (n,) at all."""
+    return np.full(len(patch), -1) if small is None or (patch < 0).all() else small.at(frame.points_m, u)
 
 
 def joined_places(places: Sequence[Places]) -> Places:

@@ -197,6 +197,7 @@ def estimate_scene(
         around = with_faint_motion(problem, best.evaluation, around)
     if not simulated and not stopped and not is_faint(around):
         around = _without_discretisation_error(scene, problem, best, around, progress)
+    problem.last_look = None  # all that was to be asked of it has been
     last_u, last_residual = _last_frame(problem, backend, around.theta)
     seconds["posterior_s"] = perf_counter() - clock
     return EstimateResult(

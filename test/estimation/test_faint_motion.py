@@ -11,17 +11,17 @@ from estimation_experiments import Experiment, surface_frame
 
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.estimation.fitting.clock import RATE
-from soft_estimator.estimation.fitting.explained import explained_cost
+from soft_estimator.estimation.fitting.explained import explained_cost, patch_columns
 from soft_estimator.estimation.fitting.faint_motion import (
     SHOWN,
     _cost_of_still,
-    _patch_columns,
     is_faint,
     motion_gain,
     with_faint_motion,
 )
 from soft_estimator.estimation.fitting.uncertainty import posterior
 from soft_estimator.estimation.fitting.verdict import FitVerdict
+from soft_estimator.estimation.inspection import inspect_fit, look_at
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
@@ -135,9 +135,25 @@ def test_a_body_too_stiff_to_move_may_still_lie_elsewhere(torus: Experiment) -> 
     variables = make_variables(torus.truth, ["youngs_modulus_pa"], beside=["translation_m", "plane_normal"])
     problem = Problem(torus.model, variables, frames, field=torus.field, known=KnownToConfig())
     theta = variables.start() + np.array([0.1, 1e-3, 0.0, -1e-3, 0.02, -0.01])
-    columns = [3 * 4.5e-4 * _patch_columns(problem, theta)]
+    look = inspect_fit(problem, theta, [])
+    columns = [3 * 4.5e-4 * patch_columns(look.small_patch, look.by_offset)]
     whole = explained_cost(problem, problem.evaluate(theta, jacobian=True), columns, 1.3, np.arange(1, len(theta)))
     assert _cost_of_still(problem, theta, columns, 1.3) == pytest.approx(whole, rel=1e-6)
+
+
+def test_several_questions_of_a_fit_simulate_it_once(torus: Experiment) -> None:
+    """The look at a place is the one that was kept, and another place gets its own, the same as anew."""
+    problem = ring(torus, torus.frames(STD_M)[:1], 2000.0)
+    theta = problem.variables.start()
+    first, count = look_at(problem, theta), problem.simulations
+    assert look_at(problem, theta.copy()) is first and problem.simulations == count
+    other = look_at(problem, theta + 0.1)
+    anew = inspect_fit(problem, theta + 0.1, list(other.sources))
+    assert problem.simulations == count + 2 and first.small_patch.min() >= 0
+    for a, b, c in zip(other.columns, anew.columns, first.columns):
+        np.testing.assert_array_equal(a, b)
+        assert a.shape == c.shape
+    assert not np.array_equal(np.concatenate(other.columns, axis=1), np.concatenate(first.columns, axis=1))
 
 
 def test_what_there_is_nothing_to_set_against(torus: Experiment) -> None:

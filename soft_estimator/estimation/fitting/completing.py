@@ -13,9 +13,8 @@ from soft_estimator.estimation.fitting.consider import Effect, details_effect, e
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
 from soft_estimator.estimation.fitting.widening import frame_widening, widening
-from soft_estimator.estimation.fixed_numbers import sources_of
 from soft_estimator.estimation.held_pose import with_pose
-from soft_estimator.estimation.inspection import Inspection, inspect_fit
+from soft_estimator.estimation.inspection import Inspection, look_at
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, is_isotropic
 
@@ -31,10 +30,7 @@ CAUSES = {
 def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     """The posterior with everything in it that a closer look at the fit shows; `at` holds the Jacobian."""
     known = problem.known
-    sources = [] if known is None else sources_of(
-        problem.model, problem.variables, problem.variables.parameters(at.theta), known
-    )  # fmt: skip
-    inspection = inspect_fit(problem, at.theta, sources)
+    inspection = look_at(problem, at.theta)
     weight = at.weight / np.where(at.whitened, found.noise_scale, 1.0) ** 2
     jacobian = at.known_jacobian
     prior = np.diag(1.0 / problem.variables.prior_std**2)

@@ -41,7 +41,7 @@ from soft_estimator.estimation.fitting.left_over import with_left_over
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import FitVerdict, judge
 from soft_estimator.estimation.held_pose import with_pose
-from soft_estimator.estimation.inspection import inspect_fit
+from soft_estimator.estimation.inspection import look_at
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables, natural_slope, to_natural, upper_bound
 
@@ -255,7 +255,7 @@ def _refined_verdict(
     """
     if is_by_clock(found.verdict):
         return where_stiffness_is_known(found.verdict, problem.variables, covariance)
-    inspection = inspect_fit(problem, at.theta, [])
+    inspection = look_at(problem, at.theta)
     evidence, clouds = evidence_of(problem, at, inspection), inspection.patch >= 0
     refined_m = (residual - at.residual)[clouds] * evidence.std_m
     judged = judge(replace(evidence, residual=residual[clouds], refined_m=refined_m))

@@ -18,8 +18,7 @@ from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.explained import explained_cost, patch_columns
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import FitVerdict
-from soft_estimator.estimation.inspection import SurfacePatches
-from soft_estimator.estimation.motion import motion
+from soft_estimator.estimation.inspection import look_at
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.solver import SolverError
@@ -27,7 +26,6 @@ from soft_estimator.physics.solver import SolverError
 FAINT = ("motion", "a motion too faint beside errors of the shape", "let it move more, or scan it finely")
 SHOWN = 0.5 * 5.0**2  # of the cost: five standard deviations
 _TOO_STIFF = np.log(1000.0)  # of log E: what is left of a motion of millimetres are micrometres
-_PATCH_CELLS = 1.0  # width of a patch in cells: errors of a grid are no wider
 
 
 def motion_gain(problem: Problem, at: Evaluation, noise_scale: float) -> float | None:
@@ -41,7 +39,8 @@ def motion_gain(problem: Problem, at: Evaluation, noise_scale: float) -> float |
     if STIFFNESS not in names or not problem.model.dirichlet.any or off_m == 0:
         return None
     still = at.theta + np.where(names == STIFFNESS, _TOO_STIFF, 0.0)
-    columns = [OFF_TOGETHER * off_m * _patch_columns(problem, at.theta)]
+    look = look_at(problem, at.theta)
+    columns = [OFF_TOGETHER * off_m * patch_columns(look.small_patch, look.by_offset)]
     try:
         motionless = _cost_of_still(problem, still, columns, noise_scale**2)
     except SolverError:
@@ -82,14 +81,3 @@ def with_faint_motion(problem: Problem, at: Evaluation, found: Posterior) -> Pos
 def is_faint(found: Posterior) -> bool:
     """Whether a posterior's motion was found too faint: no finer grid tells more of it."""
     return any(effect.name == FAINT[0] for effect in found.effects)
-
-
-def _patch_columns(problem: Problem, theta: np.ndarray) -> np.ndarray:
-    """Change of the residuals with an offset of each patch outwards, (n, patches) [1/m]; zero for what is no cloud."""
-    body = problem.model.body
-    patches = SurfacePatches(body, 0, width_m=_PATCH_CELLS * body.grid.spacing_m)
-    rows, places = [], []
-    for frame, u, _ in motion(problem, theta, tangent=False):
-        rows.append(problem.kinds.of(frame).by_offset(frame))
-        places.append(patches.of(frame, u, len(rows[-1]))[0])
-    return patch_columns(np.concatenate(places), np.concatenate(rows))

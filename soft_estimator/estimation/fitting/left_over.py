@@ -21,8 +21,7 @@ from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.explained import explained_residual, patch_columns
 from soft_estimator.estimation.fitting.rivals import shared_variance
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, patch_table
-from soft_estimator.estimation.fixed_numbers import sources_of
-from soft_estimator.estimation.inspection import Inspection, inspect_fit
+from soft_estimator.estimation.inspection import Inspection, look_at
 from soft_estimator.estimation.problem import Evaluation, Problem
 
 LEFT, MOTION = "left", "motion"
@@ -44,9 +43,7 @@ def left_over(
     known = problem.known
     if known is None or not problem.model.dirichlet.any:
         return None
-    look = inspect_fit(
-        problem, at.theta, sources_of(problem.model, problem.variables, problem.variables.parameters(at.theta), known)
-    )
+    look = look_at(problem, at.theta)
     clouds, off_m = look.patch >= 0, OFF_TOGETHER * shape_std_m(known, problem.model.body)
     columns = [
         *(column for source, column in zip(look.sources, look.columns) if not source.each_frame),

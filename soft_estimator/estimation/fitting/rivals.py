@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,8 +22,7 @@ from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.explained import explained_cost
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
-from soft_estimator.estimation.fixed_numbers import sources_of
-from soft_estimator.estimation.inspection import Inspection, inspect_fit
+from soft_estimator.estimation.inspection import Inspection, look_at
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.residuals.local_noise import (
     LEAST_POINTS,
@@ -67,7 +65,7 @@ def rivals_of(problem: Problem, best: Fit, settings: LeastSquaresSettings) -> tu
     found = [best, *_other_minima(problem, best, stiffness, 0.5 * local * len(best.evaluation.residual))]
     if len(found) == 1:
         return best, ()
-    looks = [_look(problem, one.theta) for one in found]
+    looks = [look_at(problem, one.theta) for one in found]
     left = np.array([_left(problem, one.evaluation, look, local) for one, look in zip(found, looks)])
     weight = np.exp(-(left - left.min()) / design_effect(looks[0], best.evaluation.frame, shared))
     weight /= weight.sum()
@@ -150,9 +148,3 @@ def _start(problem: Problem, best: Fit, stiffness: list[int], factor: float) -> 
         return problem.evaluate(theta).cost, theta
     except SolverError:
         return np.inf, theta
-
-
-def _look(problem: Problem, theta: np.ndarray) -> Inspection:
-    known: Any = problem.known
-    sources = sources_of(problem.model, problem.variables, problem.variables.parameters(theta), known) if known else []
-    return inspect_fit(problem, theta, sources)
