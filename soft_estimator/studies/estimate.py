@@ -14,6 +14,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.scene_cameras import watched_s
 from soft_estimator.config_estimation import EstimateConfig
 from soft_estimator.estimation.fitting.answer import answer_of, is_wide
+from soft_estimator.estimation.fitting.clock import with_sag_and_swing
 from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.discretisation import (
     on_half_the_spacing,
@@ -296,7 +297,8 @@ def _without_discretisation_error(
         if progress is not None:
             progress("refining", 1, parts, "what the grid does to the answer")
         refinements.append(on_half_the_spacing(on_scene(on_finer_grid(scene), problem), best.evaluation))
-    return without_discretisation_error(problem, best.evaluation, around, refinements)
+    around = without_discretisation_error(problem, best.evaluation, around, refinements)
+    return with_sag_and_swing(problem, best.evaluation, around, [r.whole_change(best.evaluation) for r in refinements])
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:

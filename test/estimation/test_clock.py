@@ -9,7 +9,14 @@ import pytest
 from estimation_experiments import Experiment
 
 from soft_estimator.config_estimation import KnownToConfig
-from soft_estimator.estimation.fitting.clock import clock_rate, is_by_clock, where_stiffness_is_known, with_clock
+from soft_estimator.estimation.fitting.clock import (
+    APART,
+    clock_rate,
+    is_by_clock,
+    where_stiffness_is_known,
+    with_clock,
+    with_sag_and_swing,
+)
 from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.uncertainty import posterior
@@ -53,6 +60,34 @@ def test_a_small_error_of_the_clock_is_found_as_it_is(torus: Experiment) -> None
     assert rate is not None and rate[1] < 0.01
     assert abs(rate[0] - 0.02) < 3 * rate[1] + 0.004
     assert with_clock(FitVerdict(), problem, found.evaluation, seen, 1.0).fits
+    around = posterior(problem, found.evaluation)
+    apart = with_sag_and_swing(problem, found.evaluation, around, [])
+    assert apart.effects[-1].name == APART[0]  # more than chance: in the interval then, as the rate moves E
+    again = clock_rate(problem, found.evaluation, seen, around.noise_scale)
+    assert again is not None
+    np.testing.assert_allclose(apart.covariance, around.covariance + np.outer(again.move, again.move))
+    assert apart.estimates[0].std > around.estimates[0].std
+    wrong = replace(around, verdict=FitVerdict(False, "another body", "body"))
+    assert with_sag_and_swing(problem, found.evaluation, wrong, []) is wrong
+
+
+def test_what_e_moves_by_is_as_if_the_clock_had_been_fitted(torus: Experiment) -> None:
+    """The linear problem solved with the rate free and with its column taken out of the residuals at the rate found:
+    the variables are the same. What grid or step change along with the rate takes it all up. A right clock, at the
+    parameters themselves, is off by no more than chance."""
+    problem = stamped(torus, 1.0).with_frames(stamped(torus, 1.0).frames[::2])
+    at = problem.evaluate(problem.variables.start(), jacobian=True)
+    seen, around = look(problem, at.theta), posterior(problem, at)
+    assert with_sag_and_swing(problem, at, around, []) is around
+    column = next(c for s, c in zip(seen.sources, seen.columns) if s.name == "time_rate")[:, 0] / KNOWN.time_rate
+    late = replace(at, residual=at.residual - 0.3 * column, slope=at.slope - 0.3 * at.weight * column)
+    before, after = clock_rate(problem, at, seen, 1.0), clock_rate(problem, late, seen, 1.0)
+    assert before is not None and after is not None
+    # of the 0.3 the rate's own prior, of as much as itself, keeps its variance's part
+    assert after.off - before.off == pytest.approx(0.3 * (1 - after.std**2), rel=1e-6)
+    assert after.move / after.off == pytest.approx(before.move / before.off)
+    excused = clock_rate(problem, late, seen, 1.0, [3.0 * column])
+    assert excused is not None and abs(excused.off) < 0.2 * abs(after.off)
 
 
 @pytest.mark.slow

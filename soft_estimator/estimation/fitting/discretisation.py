@@ -70,6 +70,10 @@ class Refinement:
     left: float
     residual: np.ndarray
 
+    def whole_change(self, at: Evaluation) -> np.ndarray:
+        """Of the residuals with the whole error, (n,)."""
+        return self.whole * (self.residual - at.residual)
+
     @classmethod
     def halved(cls, source: tuple[str, str, str], order: int, residual: np.ndarray) -> Refinement:
         """With half of what errs in so many orders."""
@@ -136,8 +140,7 @@ def without_discretisation_error(
     covariance = found.covariance - found.statistical + statistical + added
     verdict = found.verdict if found.verdict.fits else _refined_verdict(problem, at, found, residual, covariance)
     if any(refined.source == GRID for refined in refinements):  # else nobody knows what it does to the motion
-        changes = [r.whole * (r.residual - at.residual) for r in refinements]
-        verdict = with_left_over(verdict, problem, at, changes, residual)
+        verdict = with_left_over(verdict, problem, at, [r.whole_change(at) for r in refinements], residual)
     estimates = describe(problem.variables, theta, information, statistical, found.touched, effects, verdict)
     return replace(
         found,
@@ -236,7 +239,7 @@ def _second(
     if not whole.any():
         return first, whole
     there = problem.evaluate(at.theta + whole, jacobian=True)
-    changes = [r.whole * (r.residual - at.residual) for r, t in zip(refinements, taken) if t.any()]
+    changes = [r.whole_change(at) for r, t in zip(refinements, taken) if t.any()]
     second = _Linear.of(problem, replace(there, residual=sum(changes, there.residual)), found, at.weight)
     step = -second.inverse @ (second.score - first.score)
     before, after = (np.linalg.norm(x / problem.variables.prior_std) for x in (whole, step))

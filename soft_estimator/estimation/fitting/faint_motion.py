@@ -16,7 +16,7 @@ from soft_estimator.estimation.fitting.allowance import OFF_TOGETHER, shape_std_
 from soft_estimator.estimation.fitting.clock import STIFFNESS, is_by_clock
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.explained import explained_cost, patch_columns
-from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
+from soft_estimator.estimation.fitting.uncertainty import Posterior, with_effect
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.inspection import look_at
 from soft_estimator.estimation.problem import Evaluation, Problem
@@ -71,11 +71,8 @@ def with_faint_motion(problem: Problem, at: Evaluation, found: Posterior) -> Pos
         return found
     v = problem.variables
     unknown = np.array([0.0 if variable.beside else variable.prior_std for variable in v.variables])
-    effects = (*found.effects, Effect(*FAINT, np.diag(unknown)))
     verdict = FitVerdict(figures=found.verdict.figures) if is_by_clock(found.verdict) else found.verdict
-    estimates = describe(v, found.theta, found.information, found.statistical, found.touched, effects, verdict)
-    covariance = found.covariance + effects[-1].covariance
-    return replace(found, covariance=covariance, effects=effects, estimates=estimates, verdict=verdict)
+    return with_effect(v, replace(found, verdict=verdict), Effect(*FAINT, np.diag(unknown)))
 
 
 def is_faint(found: Posterior) -> bool:

@@ -21,7 +21,7 @@ from soft_estimator.estimation.fitting.clock import STIFFNESS
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.explained import explained_cost
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
-from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
+from soft_estimator.estimation.fitting.uncertainty import Posterior, with_effect
 from soft_estimator.estimation.inspection import Inspection, look_at
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.residuals.local_noise import (
@@ -84,12 +84,7 @@ def with_rivals(problem: Problem, found: Posterior, rivals: Sequence[Rival]) -> 
     if not rivals:
         return found
     moves = np.stack([np.sqrt(rival.weight) * (rival.theta - found.theta) for rival in rivals], axis=1)
-    effects = (*found.effects, Effect(*RIVAL, moves))
-    estimates = describe(
-        problem.variables, found.theta, found.information, found.statistical, found.touched, effects, found.verdict
-    )
-    covariance = found.covariance + effects[-1].covariance
-    return replace(found, covariance=covariance, effects=effects, estimates=estimates)
+    return with_effect(problem.variables, found, Effect(*RIVAL, moves))
 
 
 def shared_variance(problem: Problem, at: Evaluation) -> tuple[float, float]:

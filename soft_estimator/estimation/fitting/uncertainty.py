@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -65,6 +65,15 @@ class Posterior:
     statistical: np.ndarray
     effects: tuple[Effect, ...] = ()
     verdict: FitVerdict = field(default_factory=FitVerdict)
+
+
+def with_effect(variables: Variables, found: Posterior, effect: Effect) -> Posterior:
+    """The posterior with one more thing that adds to its variances."""
+    effects = (*found.effects, effect)
+    estimates = describe(
+        variables, found.theta, found.information, found.statistical, found.touched, effects, found.verdict
+    )
+    return replace(found, covariance=found.covariance + effect.covariance, effects=effects, estimates=estimates)
 
 
 def posterior(problem: Problem, at: Evaluation, resampling: Resampling | None = None) -> Posterior:
