@@ -1,4 +1,7 @@
-"""What a live estimator should warn of: a camera that is silent, frames that wait, an estimate that is old."""
+"""What a live estimator should warn of: a camera that is silent, frames that wait, an estimate that is old.
+
+A recording that is silent has ended, or has not begun: nothing to warn of.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,20 @@ def age_of(stamp_s: float, now_s: float, since_arrival_s: float) -> float:
     """How old a frame is [s]: by its stamp where that is of the same clock as now_s, else since it arrived."""
     age_s = now_s - stamp_s
     return age_s if 0.0 <= age_s < LARGEST_AGE_S else since_arrival_s
+
+
+class RecordingWatch:
+    """Tells of each silence of a recording once, when it has lasted `after_s` [s]. what: that stays out."""
+
+    def __init__(self, what: str, after_s: float) -> None:
+        self._what, self._after_s = what, after_s
+        self._told = False
+
+    def news(self, quiet_s: float) -> str:
+        """What to tell now, "" for nothing. quiet_s: since the newest frame came [s]."""
+        told, self._told = self._told, quiet_s > self._after_s
+        new = self._told and not told
+        return f"no {self._what} for {quiet_s:.0f} s: the recording has ended, or is paused" if new else ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
 from soft_estimator.live.episodes import EpisodeWatch
+from soft_estimator.live.lateness import RecordingWatch
 from soft_estimator.perception.cloud import Cloud, cloud_from_points
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings
@@ -47,6 +48,7 @@ class CloudNode(Node):
         self.settings = parameters.add(CloudSettings)
         self.frames = Frames(self, parameters.add(FrameSettings))
         self.finder = ObjectFinder(parameters.add(FinderSettings, "finder", changed=self._change_finder))
+        self.recording = RecordingWatch("cloud", self.settings.quiet_after_s)
         self.health = Health(self, self._counters, self._complaint)
         self.preparing = True
         self.came_s: float | None = None  # when the newest cloud came, by the steady clock
@@ -83,8 +85,12 @@ class CloudNode(Node):
     def _complaint(self) -> str:
         """What /diagnostics should warn of now."""
         if self.came_s is None:
-            return f"nothing has come yet; does the camera publish on {self.input_topic}?"
+            asked = f"nothing has come yet; does the camera publish on {self.input_topic}?"
+            return "" if self.settings.recorded else asked
         quiet_s = monotonic() - self.came_s
+        if self.settings.recorded:
+            self.health.note_news("recording", self.recording.news(quiet_s))
+            return ""
         return "" if quiet_s <= self.settings.quiet_after_s else f"no cloud for {quiet_s:.0f} s; does the camera run?"
 
     def _on_info(self, message: CameraInfo) -> None:

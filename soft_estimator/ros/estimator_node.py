@@ -19,7 +19,7 @@ from soft_estimator.backends import choose_backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
-from soft_estimator.live.lateness import Flow, age_of
+from soft_estimator.live.lateness import Flow, RecordingWatch, age_of
 from soft_estimator.live.newest_first import NewestFirst, need_of
 from soft_estimator.live.setup import build_window, look_from, start_from_plane
 from soft_estimator.recordings.messages import seconds_of
@@ -63,6 +63,7 @@ class EstimatorNode(ManagedNode):
         frames = parameters.add(FrameSettings)
         self.frame = frames.fixed_frame
         self.starts_itself = self.settings.autostart
+        self.recording = RecordingWatch("object_points", self.settings.quiet_after_s)
         self.health = Health(self, self._counters, self._complaint)
         self.output = EstimateOutput(self, self.frame, self.settings.publish_tf)
         self.worker: Worker[Waiting] | None = None
@@ -230,9 +231,11 @@ class EstimatorNode(ManagedNode):
         if window is None or worker is None or not self.active:
             return ""
         stamp_s, came_s = newest if newest is not None else (0.0, self._active_since_s)
-        last = window.last
+        last, quiet_s = window.last, monotonic() - max(came_s, self._active_since_s)
+        if self.settings.recorded and newest is not None:
+            self.health.note_news("recording", self.recording.news(quiet_s))
         flow = Flow(
-            monotonic() - max(came_s, self._active_since_s),
+            0.0 if self.settings.recorded else quiet_s,
             newest is not None,
             stamp_s,
             None if last is None else last.stamp_s,

@@ -141,13 +141,14 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
         options = _of_bag(options, preset)
     files = _files(options, preset)
     common: dict[str, Any] = {"fixed_frame": options.fixed_frame}
+    recorded = {"recorded": True} if kind == "replay" else {}
     if options.use_sim_time or (kind == "replay" and options.player != "none"):
         common["use_sim_time"] = True
     scene = {"scene": options.scene, "body": _path(options.body), "data": _path(options.data)}
     scene["backend"] = options.backend
-    camera = _camera_parameters(kind, options, preset)
+    camera = {**recorded, **_camera_parameters(kind, options, preset)}
     sensor = {"sensor_m": list(camera["sensor_pose"][:3])} if "sensor_pose" in camera else {}
-    estimator = {**common, **scene, **sensor, "use_support_plane": options.use_support_plane}
+    estimator = {**common, **recorded, **scene, **sensor, "use_support_plane": options.use_support_plane}
     estimator["publish_tf"] = options.publish_tf
     nodes = [
         NodeSpec("cloud_node", {**common, **camera}, _remappings(options, preset), files, options.namespace),

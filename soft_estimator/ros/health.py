@@ -57,6 +57,11 @@ class Health:
         if self._node.context.ok():
             self._node.get_logger().info(text)
 
+    def note_news(self, key: str, news: str) -> None:
+        """Note what is new, if anything is: "" for nothing."""
+        if news:
+            self.note(key, news)
+
     def warn(self, key: str, text: str) -> None:
         """Something a reader should know; shown while it lasts."""
         if self._note(key, WARN, text):

@@ -8,6 +8,7 @@ from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.config_body import Vector
 from soft_estimator.schema import ConfigError, Section, choice, quantity, setting, vector
 
+_RECORDED = "frames come from a recording: no warning where none come; that it has ended is logged"
 Pose = tuple[float, float, float, float, float, float, float]
 
 
@@ -41,6 +42,7 @@ class CloudSettings(Section):
     quiet_after_s: float = quantity(
         3.0, unit="s", low=0, low_open=True, doc="time without a cloud or image after which /diagnostics warns"
     )
+    recorded: bool = setting(False, doc=_RECORDED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ class EstimatorSettings(Section):
     quiet_after_s: float = quantity(
         3.0, unit="s", low=0, low_open=True, doc="time without object_points after which /diagnostics warns"
     )
+    recorded: bool = setting(False, doc=_RECORDED)
     late_after_s: float = quantity(
         2.0,
         unit="s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from soft_estimator.live.lateness import Flow, age_of
+from soft_estimator.live.lateness import Flow, RecordingWatch, age_of
 from soft_estimator.live.newest_first import ANY, FOLLOW, IN_ORDER, Choice, NewestFirst
 
 CAMERA_S = 1 / 30
@@ -76,6 +76,13 @@ def test_the_age_stays_bounded_and_every_frame_is_taken_or_left_out(work_s: floa
         taken, left_out, free_at = taken + 1, left_out + choice.place, free_at + work_s
     assert oldest <= work_s + 0.1 + CAMERA_S
     assert (left_out > 0) == (work_s > CAMERA_S)
+
+
+def test_the_silence_of_a_recording_is_told_once_and_again_after_it_went_on() -> None:
+    watch = RecordingWatch("cloud", 3.0)
+    told = [watch.news(quiet_s) for quiet_s in (0.1, 3.0, 3.6, 4.6, 90.0, 0.5, 5.2, 6.2)]
+    assert [k for k, text in enumerate(told) if text] == [2, 6]
+    assert told[2] == "no cloud for 4 s: the recording has ended, or is paused"
 
 
 def test_an_age_is_that_of_the_stamp_where_the_clocks_agree() -> None:

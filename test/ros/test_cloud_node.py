@@ -212,3 +212,20 @@ def test_a_wrong_parameter_ends_it_with_one_line(processes: Any) -> None:
     assert "error: sensor_pose = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5] must end in a quaternion" in processes.output(
         process
     )
+
+
+def test_a_recording_that_is_silent_is_no_camera_at_fault(peer: Any, processes: Any) -> None:
+    """Before its first cloud nothing is warned of, and after its last one its end is logged, once."""
+    process, publisher, _ = start(peer, processes, recorded=True, quiet_after_s=1.0)
+    peer.until(lambda: peer.diagnosis("cloud_node"), 60, "a report before the first cloud")
+    assert peer.diagnosis("cloud_node").message == "fine"
+
+    def counted() -> bool:
+        return any(v.key == "clouds" for v in peer.diagnosis("cloud_node").values)
+
+    send_until(peer, publisher, cloud(100.0), counted, "a cloud came")
+    ended = "the recording has ended"
+    peer.until(lambda: ended in processes.output(process), 60, "its end is logged")
+    peer.spin(3.0)  # three reports more
+    assert processes.output(process).count(ended) == 1
+    assert "does the camera" not in processes.output(process)

@@ -71,6 +71,15 @@ def test_a_replay_plays_its_bag_with_the_bags_clock(tmp_path: Path) -> None:
     assert other.commands[0][:3] == ("ros2", "bag", "play")
 
 
+def test_nodes_of_a_replay_alone_know_that_their_frames_are_recorded(tmp_path: Path) -> None:
+    """Where a camera may be at fault, a recording has only ended; the twin asks for no frames."""
+    (tmp_path / "a.mcap").touch()
+    pose = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+    options = GraphOptions(bag=str(tmp_path / "a.mcap"), sensor_pose=pose)
+    for kind, told in (("replay", {"cloud_node", "estimator_node"}), ("live", set()), ("demo", set())):
+        assert {n.executable for n in build_graph(kind, options).nodes if n.parameters.get("recorded")} == told
+
+
 @pytest.mark.parametrize("tf2", [False, True])
 def test_a_replay_takes_topic_and_without_tf2_place_of_the_camera_from_the_bag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tf2: bool
