@@ -20,11 +20,15 @@ STEP_SAFETY = 0.7
 
 @dataclass(frozen=True)
 class ContactPlane:
-    """The plane n·x + d = 0: normal: n, (3,). offset_m: d. stiffness_pa_per_m: pressure per depth."""
+    """The plane n·x + d = 0: normal: n, (3,). offset_m: d. stiffness_pa_per_m: pressure per depth.
+
+    friction: Coulomb's coefficient, None where the scene has no friction and nothing is known of it.
+    """
 
     normal: np.ndarray
     offset_m: float
     stiffness_pa_per_m: float
+    friction: float | None = None
 
     @property
     def point_m(self) -> np.ndarray:
@@ -98,15 +102,21 @@ def asset_maker(result: Result, spacing_m: float | None = None) -> Callable[[str
         centre = shape.centroid_m
         vertices = centre + (rest.vertices_m - centre) @ turn.T + parameters.translation_m
         mesh = TetrahedralMesh(vertices, rest.elements)
-        contact = config.contact
-        plane = (
-            None
-            if contact is None
-            else ContactPlane(parameters.plane_normal, parameters.plane_offset_m, contact.stiffness_pa_per_m)
-        )
+        plane = _plane(config, parameters)
         return Asset(name, mesh, region, parameters, plane, _remarks(config, parameters, plane, remark))
 
     return make
+
+
+def _plane(config: SceneConfig, p: Parameters) -> ContactPlane | None:
+    """The plane with all that was estimated of it."""
+    if config.contact is None:
+        return None
+    friction = p.values.get("friction_coefficient") if config.contact.friction is not None else None
+    stiffness = p.values.get("contact_stiffness_pa_per_m", config.contact.stiffness_pa_per_m)
+    return ContactPlane(
+        p.plane_normal, p.plane_offset_m, float(stiffness), None if friction is None else float(friction)
+    )
 
 
 def _regions(config: SceneConfig, rest: TetrahedralMesh) -> np.ndarray:
@@ -128,9 +138,11 @@ def _remarks(config: SceneConfig, p: Parameters, plane: ContactPlane | None, rem
         f"Rayleigh damping D = {p.mass_damping_per_s:.6g} 1/s M + {p.stiffness_damping_s:.6g} s K",
     ]
     if plane is not None:
+        unknown = "friction was not estimated, the simulator's default holds"
+        rough = unknown if plane.friction is None else f"Coulomb's friction coefficient {plane.friction:.6g}"
         lines.append(
             f"contact plane n.x + d = 0 with n = {_vector(plane.normal)}, d = {plane.offset_m:.6g} m, "
-            f"{plane.stiffness_pa_per_m:.6g} Pa/m; friction was not estimated, the simulator's default holds"
+            f"{plane.stiffness_pa_per_m:.6g} Pa/m; {rough}"
         )
     if config.fixed:
         lines.append("the scene held a part of the body; the file does not: it is free")

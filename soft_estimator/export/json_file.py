@@ -33,6 +33,7 @@ def json_text(asset: Asset) -> str:
             "normal": asset.plane.normal.tolist(),
             "offset_m": asset.plane.offset_m,
             "stiffness_pa_per_m": asset.plane.stiffness_pa_per_m,
+            "friction_coefficient": asset.plane.friction,
         },
         "stable_step_s": asset.stable_step_s(),
     }

@@ -70,10 +70,12 @@ def _plane(asset: Asset) -> list[str]:
         return []
     size = 10.0 * float(np.ptp(asset.mesh.vertices_m, axis=0).max())
     turn = rotation_from_z(asset.plane.normal)
+    # against sliding alone; the other two are MuJoCo's defaults, against spinning and rolling of a single vertex
+    friction = "" if asset.plane.friction is None else f' friction="{asset.plane.friction:.9g} 0.005 0.0001"'
     return [
         f'    <geom name="plane" type="plane" size="{size:.6g} {size:.6g} {0.1 * size:.6g}" '
         f'pos="{numbers(asset.plane.point_m)}" quat="{numbers(turn)}" priority="1" '
-        f'solref="{numbers(_contact_solref(asset))}" solimp="{IMPEDANCE:g} {IMPEDANCE:g} 0.001"/>'
+        f'solref="{numbers(_contact_solref(asset))}" solimp="{IMPEDANCE:g} {IMPEDANCE:g} 0.001"{friction}/>'
     ]
 
 

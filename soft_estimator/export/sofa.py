@@ -21,6 +21,8 @@ def sofa_text(asset: Asset) -> str:
     """The scene as XML."""
     p, mesh = asset.parameters, asset.mesh
     remarks = [*asset.remarks, "material: corotated linear elasticity, as it was estimated"]
+    if asset.plane is not None and asset.plane.friction is not None:
+        remarks.append("left out: the plane's friction, which a PlaneForceField does not have")
     young = p.youngs_modulus_pa[asset.region] if len(p.youngs_modulus_pa) > 1 else p.youngs_modulus_pa
     lines = [
         '<?xml version="1.0"?>',

@@ -133,11 +133,15 @@ def _plane(asset: Asset) -> list[str]:
         return []
     size = 20.0 * float(np.ptp(asset.mesh.vertices_m, axis=0).max())
     turn = rotation_from_z(asset.plane.normal)
+    rough = asset.plane.friction is not None
+    binding = '"MaterialBindingAPI", ' if rough else ""
     return [
+        *_friction(asset.plane.friction),
         'def Plane "Plane" (',
-        '    prepend apiSchemas = ["PhysicsCollisionAPI"]',
+        f'    prepend apiSchemas = [{binding}"PhysicsCollisionAPI"]',
         ")",
         "{",
+        *(["    rel material:binding:physics = </World/PlaneMaterial>"] if rough else []),
         '    uniform token axis = "Z"',
         f"    double length = {size:.9g}",
         f"    double width = {size:.9g}",
@@ -145,6 +149,21 @@ def _plane(asset: Asset) -> list[str]:
         f"    quatd xformOp:orient = {tuples(turn[None])}",
         f"    double3 xformOp:translate = {tuples(asset.plane.point_m[None])}",
         '    uniform token[] xformOpOrder = ["xformOp:translate", "xformOp:orient"]',
+        "}",
+    ]
+
+
+def _friction(coefficient: float | None) -> list[str]:
+    """The plane's own material, where its friction is known: the same at rest as in motion."""
+    if coefficient is None:
+        return []
+    return [
+        'def Material "PlaneMaterial" (',
+        '    prepend apiSchemas = ["PhysicsMaterialAPI"]',
+        ")",
+        "{",
+        f"    float physics:dynamicFriction = {coefficient:.9g}",
+        f"    float physics:staticFriction = {coefficient:.9g}",
         "}",
     ]
 

@@ -75,6 +75,31 @@ def test_every_format_holds_the_same_body(tmp_path: Path) -> None:
         assert "units: m, kg, s, N, Pa" in text and "axes: right-handed world axes" in text
 
 
+def test_what_was_estimated_of_the_plane_is_exported(tmp_path: Path) -> None:
+    """Friction and stiffness of a sample are those that were drawn, not the scene's; where the scene has no friction
+    the file has none either."""
+    names = ["friction_coefficient", "contact_stiffness_pa_per_m"]
+    rough = {"stiffness_pa_per_m": 2e7, "friction": {"coefficient": 0.35}}
+    result = write_result(tmp_path / "rough", scene_of(contact=rough, estimate={"parameters": names}))
+    for to in FORMATS:
+        export(result, to, tmp_path, 1, spacing_m=0.04)
+    with (tmp_path / "tiny_ball_samples.csv").open() as stream:
+        drawn = list(csv.DictReader(stream))[1]
+    friction, stiffness = (float(drawn[name]) for name in names)
+    assert abs(friction - 0.35) > 1e-3 and abs(stiffness - 2e7) > 1e3
+    plane = body_of(tmp_path / "tiny_ball_000.json")["contact_plane"]
+    assert plane["friction_coefficient"] == pytest.approx(friction, rel=1e-8)
+    assert plane["stiffness_pa_per_m"] == pytest.approx(stiffness, rel=1e-8)
+    geom = ElementTree.parse(tmp_path / "tiny_ball_000.xml").getroot().find("worldbody/geom")
+    assert geom is not None and float(geom.get("friction", "").split()[0]) == pytest.approx(friction, rel=1e-8)
+    assert f"physics:dynamicFriction = {friction:.4g}"[:-1] in (tmp_path / "tiny_ball_000.usda").read_text()
+    assert "left out: the plane's friction" in (tmp_path / "tiny_ball_000.scn").read_text()
+    export(write_result(tmp_path / "smooth", scene_of()), "json", tmp_path / "smooth", spacing_m=0.04)
+    smooth = body_of(tmp_path / "smooth" / "tiny_ball.json")
+    assert smooth["contact_plane"]["friction_coefficient"] is None
+    assert any("friction was not estimated" in line for line in smooth["remarks"])
+
+
 def test_samples_follow_the_posterior_and_the_table_says_what_is_in_them(tmp_path: Path) -> None:
     """log E of 40 samples: mean within 4 σ/√n, deviation within a factor of 1.6, which chance exceeds in 1e-4."""
     summary = export(write_result(tmp_path, free_ball("20 mm"), std=0.2), "json", tmp_path, 40, spacing_m=0.04, seed=5)

@@ -163,6 +163,22 @@ def test_the_plane_presses_by_area_and_depth(tmp_path: Path) -> None:
     assert pressed == pytest.approx(stiffness * area_m2[touching] @ depth_m, rel=0.25)
 
 
+def test_contacts_have_the_plane_s_friction(tmp_path: Path) -> None:
+    """Of two things that touch MuJoCo takes the friction of the one with the higher priority: the plane."""
+    scene = scene_of(
+        body={"shape": {"sphere": {"radius_m": RADIUS_M}}, "spacing_m": "20 mm"},
+        contact={"offset_m": RADIUS_M - 0.004, "friction": {"coefficient": 0.35}},
+        initial={},
+        estimate={"parameters": ["plane_offset_m"]},
+    )
+    export(write_result(tmp_path, scene), "mjcf", tmp_path)
+    model = load(tmp_path, "tiny_ball")
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert data.ncon > 0
+    np.testing.assert_allclose(data.contact.friction[:, :2], 0.35, rtol=1e-8)
+
+
 def test_two_materials_share_the_vertices_between_them(tmp_path: Path) -> None:
     """Each stiffness is a flex of its own; bodies are as many as vertices."""
     soft = {"low_m": [-1, -1, -1], "high_m": [0, 1, 1], "youngs_modulus_pa": 2e3}

@@ -73,6 +73,20 @@ def test_the_plane_lies_where_it_was_estimated(tmp_path: Path) -> None:
     assert normal @ matrix[3, :3] - 0.07 == pytest.approx(0, abs=1e-9)
 
 
+ROUGH = {"stiffness_pa_per_m": "20 kPa/mm", "friction": {"coefficient": 0.35}}
+
+
+def test_the_plane_s_friction_is_that_of_its_material(tmp_path: Path) -> None:
+    from pxr import UsdPhysics, UsdShade
+
+    export(write_result(tmp_path, scene_of(contact=ROUGH)), "usd", tmp_path, spacing_m=0.04)
+    stage = open_stage(tmp_path / "tiny_ball.usda")
+    binding = UsdShade.MaterialBindingAPI(stage.GetPrimAtPath("/World/Plane"))
+    physics = UsdPhysics.MaterialAPI(binding.ComputeBoundMaterial("physics")[0].GetPrim())
+    assert physics.GetDynamicFrictionAttr().Get() == pytest.approx(0.35)
+    assert physics.GetStaticFrictionAttr().Get() == pytest.approx(0.35)
+
+
 def test_two_materials_are_bound_to_their_tetrahedra(tmp_path: Path) -> None:
     from pxr import UsdGeom, UsdShade
 
@@ -120,8 +134,8 @@ def newton_model(path: Path) -> Any:
 
 
 def test_newton_reads_mass_and_moduli(tmp_path: Path) -> None:
-    """Σ m = ρ V and Lamé's moduli of every tetrahedron, to float32; the plane is a shape."""
-    scene = scene_of(gravity_m_s2=[0, 0, -9.81])
+    """Σ m = ρ V and Lamé's moduli of every tetrahedron, to float32; the plane is a shape, as rough as estimated."""
+    scene = scene_of(gravity_m_s2=[0, 0, -9.81], contact=ROUGH)
     summary = export(write_result(tmp_path, scene), "usd", tmp_path, spacing_m=0.03)
     model = newton_model(tmp_path / "tiny_ball.usda")
     assert model.tet_count == summary["mesh"]["tetrahedra"] and model.particle_count == summary["mesh"]["vertices"]
@@ -129,7 +143,7 @@ def test_newton_reads_mass_and_moduli(tmp_path: Path) -> None:
     moduli = model.tet_materials.numpy()
     assert moduli[:, 0] == pytest.approx(30e3 / 2.8, rel=1e-5)
     assert moduli[:, 1] == pytest.approx(30e3 * 0.4 / (1.4 * 0.2), rel=1e-5)
-    assert model.shape_count == 1
+    assert model.shape_count == 1 and model.shape_material_mu.numpy()[0] == pytest.approx(0.35)
 
 
 def test_the_first_frequency_in_newton_is_ours(tmp_path: Path) -> None:
