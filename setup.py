@@ -124,7 +124,7 @@ setup(
         "console_scripts": [
             "soft-estimator = soft_estimator.cli:main",
             # `ros2 run` and launch find these in lib/soft_estimator (see setup.cfg)
-            *(f"{node} = soft_estimator.ros.{node}:main" for node in NODES),
+            *(f"{node} = soft_estimator.ros.start:{node}" for node in NODES),
         ]
     },
     zip_safe=False,

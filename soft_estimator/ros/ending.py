@@ -45,7 +45,7 @@ def exit_after(seconds: float, code: int) -> None:
     if _armed:
         return
     _armed = True
-    if sys.stderr is not None:
+    if sys.__stderr__ is not None:
         faulthandler.dump_traceback_later(max(seconds - _SHOW_BEFORE_S, 0.1), file=sys.__stderr__)
     if not _call_after(seconds, code):
         # The signal's own action ends a process, too, but its exit code says so.

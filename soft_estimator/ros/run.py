@@ -42,7 +42,7 @@ def node_command(spec: NodeSpec, folder: Path) -> list[str]:
     """The command line of a node; its parameters go through a file in `folder`, which keeps their types."""
     file = folder / f"{spec.executable}.yaml"
     file.write_text(yaml.safe_dump({"/**": {"ros__parameters": spec.parameters}}), encoding="utf-8")
-    command = [sys.executable, "-m", f"soft_estimator.ros.{spec.executable}", "--ros-args"]
+    command = [sys.executable, "-m", "soft_estimator.ros.start", spec.executable, "--ros-args"]
     for path in (*spec.files, file):
         command += ["--params-file", str(path)]
     for old, new in spec.remappings:

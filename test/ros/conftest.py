@@ -135,7 +135,7 @@ class Processes:
 
         file = self.folder / f"{name}_{len(self.running)}.yaml"
         file.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
-        return self.start(f"soft_estimator.ros.{name}", "--ros-args", "--params-file", str(file))
+        return self.start("soft_estimator.ros.start", name, "--ros-args", "--params-file", str(file))
 
     def output(self, process: Any) -> str:
         process.log.flush()

@@ -54,6 +54,18 @@ def test_a_process_that_ends_in_time_is_left_alone() -> None:
     assert (process.returncode, errors) == (3, "")
 
 
+@pytest.mark.parametrize("node", ["camera_node", "cloud_node", "estimator_node", "twin_node"])
+def test_an_interrupt_while_a_node_loads_ends_it_cleanly(node: str, tmp_path: Path) -> None:
+    """numpy stands for all that is loaded before rclpy; here it takes half a minute."""
+    (tmp_path / "numpy.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(30)\n")
+    paths = f"{tmp_path}:{ROOT}"
+    process = start(f"from soft_estimator.ros.start import {node}\n{node}()\n", PYTHONPATH=paths)
+    assert process.stdout is not None and process.stdout.readline() == "loading\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+
+
 @needs_ros
 def test_a_node_ends_though_the_middleware_does_not_let_go(domain: int) -> None:
     hung = "Some.destroy_node = lambda self: stuck()\n"
