@@ -41,19 +41,18 @@ quick test suite oldest: export PYTHONDONTWRITEBYTECODE =
 warm: $(STAMP)
 	@NUMBA_NUM_THREADS=1 $(BIN)/python test/warm_up.py
 
-rarer: $(STAMP)
+rarer: $(STAMP) $(if $(IN_ORDER),lint)
 	@NUMBA_NUM_THREADS=1 $(BIN)/python test/warm_up.py --rarer
 
 quick: style warm ## what a change needs, in under three minutes on two cores
 	$(PYTEST) -m "not slow" --durations=10
 
-# mypy and the compiler keep one core busy each, for 80 and 101 CPU seconds. What only some tests need is compiled beside
-# the first of them, which do not: 53 more.
+# mypy and the compiler keep one core busy each, for 80 and 101 CPU seconds. What only some tests need is compiled from
+# when mypy is done, and beside the first tests, which do not need it: 53 more.
 test: $(STAMP) ## check style, imports and types, run the tests; the slowest are named
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint warm
-	@$(MAKE) --no-print-directory -j2 rarer suite
+	@$(MAKE) --no-print-directory -j2 IN_ORDER=1 rarer suite
 
-suite: $(STAMP)
+suite: $(STAMP) $(if $(IN_ORDER),lint warm)
 	$(PYTEST) --durations=25
 
 # The oldest set of dependencies that setup.py allows, in an environment of its own. make oldest TESTS=test/recordings
