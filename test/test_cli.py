@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,10 @@ import yaml
 
 from soft_estimator.cli import build_parser, main
 from soft_estimator.commands.scene_format import scene_reference
+from soft_estimator.ros.graph import GraphOptions
+from soft_estimator.ros.interface import NODES, interface_markdown
 from soft_estimator.scene.files import builtin_scene_names
+from soft_estimator.schema.section import kinds_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -217,3 +221,22 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_reference_of_the_scene_file_is_up_to_date() -> None:
     written = (ROOT / "docs" / "scene_format.md").read_text(encoding="utf-8")
     assert written == scene_reference(), "run: make docs"
+
+
+def test_the_reference_of_the_ros_interface_is_up_to_date() -> None:
+    written = (ROOT / "docs" / "ros_interface.md").read_text(encoding="utf-8")
+    assert written == interface_markdown(), "run: make docs"
+
+
+def test_launch_arguments_and_topics_that_readme_names_are_there() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    options = {kind.name for kind in kinds_of(GraphOptions)}
+    named = re.findall(r"(\w+):=", readme)
+    assert named and set(named) <= options
+    rows = re.findall(r"^\| `(\w+_node)`[^|]*\|([^|]*)\|([^|]*)\|$", readme, re.MULTILINE)
+    assert {row[0] for row in rows} == {node.name for node in NODES}
+    for name, heard, said in rows:
+        node = next(node for node in NODES if node.name == name)
+        for text, topics in ((heard, node.subscribes), (said, node.publishes)):
+            known = {word for topic in topics for word in (topic.name, topic.name.rsplit("/", 1)[-1])}
+            assert set(re.findall(r"`([^`]+)`", text)) <= known, name

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.perception.settings import FinderSettings
+from soft_estimator.ros.graph import GraphOptions
 from soft_estimator.ros.settings import (
     CameraSettings,
     CloudSettings,
@@ -160,7 +161,7 @@ def interface_rows() -> list[dict[str, object]]:
                 if row.type != "section":
                     name = f"{prefix}.{row.key}" if prefix else row.key
                     rows.append({"node": node.name, "kind": "parameter", **vars(row), "key": name, "live": changeable})
-    return rows
+    return rows + [{"node": "", "kind": "launch argument", **vars(row)} for row in describe(GraphOptions)]
 
 
 def interface_markdown() -> str:
@@ -180,11 +181,24 @@ def interface_markdown() -> str:
         table = ["| parameter | type | unit | default | bounds | live | what |", "|---|---|---|---|---|---|---|"]
         for row in interface_rows():
             if row["node"] == node.name and row["kind"] == "parameter":
-                default = "" if row["default"] in (None, "", []) else f"`{row['default']}`"
-                bounds = ", ".join(row["choices"]) or row["bounds"]  # type: ignore[arg-type]
-                live = "yes" if row["live"] else ""
-                table.append(
-                    f"| `{row['key']}` | {row['type']} | {row['unit']} | {default} | {bounds} | {live} | {row['doc']} |"
-                )
+                table.append(f"{_described(row)} {'yes' if row['live'] else ''} | {row['doc']} |")
         parts.append("\n".join(table))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, _launch_arguments()]) + "\n"
+
+
+def _launch_arguments() -> str:
+    rows = [f"{_described(row)} {row['doc']} |" for row in interface_rows() if row["kind"] == "launch argument"]
+    head = (
+        "## Launch files\n\n`demo.launch.py`, `estimate.launch.py` and `replay.launch.py` take these as "
+        "`argument:=value`, `soft-estimator run` as options (`--points-topic`). A misspelt name is an error of `run`; "
+        "`ros2 launch` passes over it."
+    )
+    table = ["| argument | type | unit | default | bounds | what |", "|---|---|---|---|---|---|", *rows]
+    return "\n\n".join([head, "\n".join(table)])
+
+
+def _described(row: dict[str, object]) -> str:
+    """The first cells of a parameter's row: name, type, unit, default, bounds."""
+    default = "" if row["default"] in (None, "", []) else f"`{row['default']}`"
+    bounds = ", ".join(word for word in row["choices"] if word) or row["bounds"]  # type: ignore[attr-defined]
+    return f"| `{row['key']}` | {row['type']} | {row['unit']} | {default} | {bounds} |"
