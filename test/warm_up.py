@@ -2,6 +2,8 @@
 
 python test/warm_up.py            what most tests share: simulating, differentiating, recording, estimating
 python test/warm_up.py --rarer    what some do: multigrid, nearly incompressible and neo-Hookean bodies, pictures
+
+The second begins with what an object is found by, which needs no body: beside the first, each has half of the work.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmark"))
+
 from gradient_suite import RollOut, numbers_of
+from perception_scenes import make_body, pose_trial
 from tiny_ball import ball, scene_of
 
 from soft_estimator.backends import choose_backend
@@ -39,8 +44,10 @@ def main() -> None:
 
 
 def rarer() -> None:
-    """One step, there and back, of a cube so fine and stiff that multigrid is worth it, and of two other materials; a
-    picture."""
+    """A ball found on a table; one step, there and back, of a cube so fine and stiff that multigrid is worth it, and of
+    two other materials; a picture."""
+    seen = make_body("ball")
+    pose_trial(seen, seen.grid, 0)
     for nodes_across, youngs_modulus_pa, poissons_ratio, material in (
         (13, 2e6, 0.35, "corotated"),
         (5, 2e4, 0.49, "corotated"),
