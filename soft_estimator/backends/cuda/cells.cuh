@@ -114,10 +114,6 @@ __device__ inline void wait_for_requests() {
 #endif
 }
 
-struct __align__(16) Quarter {
-    real value[16 / sizeof(real)];
-};
-
 struct Batch {
     const real *free;                           // (N,)
     const double *volume;                       // (N,) [m³]

@@ -4,6 +4,11 @@
 typedef REAL real;
 typedef long long int64;
 
+// What a thread reads or writes in one go.
+struct __align__(16) Quarter {
+    real value[16 / sizeof(real)];
+};
+
 // Eight neighbouring lanes work on one cell or one matrix row: lane p is corner p, or takes every eighth block.
 #define LANES 8
 #define ALL_LANES 0xffffffffu

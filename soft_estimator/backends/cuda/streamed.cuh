@@ -2,10 +2,6 @@
 // that the rows are first laid out anew, entry by entry instead of block by block, so that the lanes read consecutive
 // numbers. Vectors are exchanged in plain arrays, made visible by the fences of the sums.
 
-struct __align__(16) Quarter {
-    real value[16 / sizeof(real)];
-};
-
 struct Streamed {
     Team team;
     int first, count;
