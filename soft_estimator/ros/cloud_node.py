@@ -80,7 +80,7 @@ class CloudNode(Node):
 
     def _counters(self) -> dict[str, Any]:
         waiting = {"clouds_dropped": self.worker.dropped, "clouds_waiting": self.worker.waiting}
-        return {"preparing": str(self.preparing).lower(), **waiting}
+        return {"preparing": str(self.preparing).lower(), "working": str(self.worker.working).lower(), **waiting}
 
     def _complaint(self) -> str:
         """What /diagnostics should warn of now."""

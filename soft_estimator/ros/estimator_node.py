@@ -206,7 +206,10 @@ class EstimatorNode(ManagedNode):
 
     def _counters(self) -> dict[str, Any]:
         worker, window = self.worker, self.window
-        queue = {} if worker is None else {"frames_dropped": worker.dropped, "frames_waiting": worker.waiting}
+        queue: dict[str, Any] = {}
+        if worker is not None:
+            queue = {"frames_dropped": worker.dropped, "frames_waiting": worker.waiting}
+            queue["working"] = str(worker.working).lower()
         status = {"window": "preparing" if window is None else window.status, "active": str(self.active).lower()}
         if window is not None and window.waiting_for:
             status["waiting_for"] = window.waiting_for

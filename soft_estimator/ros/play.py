@@ -99,10 +99,11 @@ class NodeWatch:
         return warm and bool(windows) and all(v["window"] != "preparing" and v.get("active") == "true" for v in windows)
 
     def digested(self, since_s: float) -> bool:
-        """Whether nothing waits any more in any node, by reports from after a time."""
+        """Whether nothing waits any more in any node, nor is at hand, by reports from after a time."""
         fresh = self._lately()
+        working = any(values.get("working") == "true" for _, values in fresh)
         waits = (int(values.get(key, "0")) for _, values in fresh for key in ("clouds_waiting", "frames_waiting"))
-        return all(at_s > since_s for at_s, _ in fresh) and not any(waits)
+        return all(at_s > since_s for at_s, _ in fresh) and not any(waits) and not working
 
 
 class Player:
@@ -208,7 +209,7 @@ def _wait_until_ready(player: Player, watch: NodeWatch, say: Say) -> None:
 
 
 def _wait_until_digested(node: Node, watch: NodeWatch, say: Say) -> None:
-    """Until no node has anything waiting, by two reports in a row: clouds on their way count as waiting nowhere."""
+    """Until no node has anything to do, by two reports in a row: clouds on their way count as waiting nowhere."""
     for _ in range(2):
         since_s = time.monotonic()
         if not _wait(node, lambda since_s=since_s: watch.digested(since_s), _MOST_DIGESTING_S):  # type: ignore[misc]

@@ -38,6 +38,7 @@ class Worker(Generic[T]):
         self._asked: dict[str, Callable[[], None]] = {}
         self._changed = threading.Condition()
         self._stopping = False
+        self._at_hand = False
         self.dropped = 0
         self.done = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -47,6 +48,12 @@ class Worker(Generic[T]):
     def waiting(self) -> int:
         """Items that are not done yet, nor at hand."""
         return len(self._waiting) + len(self._taken)
+
+    @property
+    def working(self) -> bool:
+        """Whether anything is at hand, or waits."""
+        with self._changed:
+            return bool(self._at_hand or self.waiting or self._asked)
 
     def put(self, item: T) -> None:
         """Hand over an item; never blocks."""
@@ -85,12 +92,14 @@ class Worker(Generic[T]):
     def _run(self) -> None:
         while True:
             with self._changed:
+                self._at_hand = False
                 while not (self.waiting or self._asked or self._stopping):
                     self._changed.wait()
                 if self._stopping:
                     return
                 asked = self._asked.pop(next(iter(self._asked))) if self._asked else None
                 item = self._next() if asked is None else None
+                self._at_hand = True
             try:
                 if asked is not None:
                     asked()

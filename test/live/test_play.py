@@ -122,7 +122,9 @@ def test_the_player_waits_for_estimators_that_are_ready_and_until_nothing_waits_
     says("arm/cloud_node", clouds_waiting="0")
     now_s[0] = 6.0  # the leg was not heard for longer than five seconds: it is gone
     assert watch.ready and not watch.digested(2.0)
-    says("arm/estimator_node", window="tracking", active="true", frames_waiting="0")
+    says("arm/estimator_node", window="tracking", active="true", frames_waiting="0", working="true")
+    assert not watch.digested(2.0)  # the last frame is at hand
+    says("arm/estimator_node", window="tracking", active="true", frames_waiting="0", working="false")
     assert watch.digested(2.0)
     assert not watch.digested(4.0)  # the cloud's node has not reported since
 

@@ -41,6 +41,22 @@ def wait_taken(worker: Worker[int]) -> None:
         time.sleep(0.001)
 
 
+def test_a_worker_works_until_the_last_item_is_done() -> None:
+    """What is at hand waits nowhere, but is not done: a replay that ended then would lose its last estimate."""
+    worker, done, gate, _ = held_worker(3)
+    assert not worker.working
+    worker.put(0)
+    assert worker.working
+    wait_taken(worker)
+    assert not worker.waiting and worker.working
+    gate.set()
+    end = time.monotonic() + 5
+    while worker.working and time.monotonic() < end:
+        time.sleep(0.001)
+    assert done == [0] and not worker.working
+    assert worker.stop()
+
+
 def test_with_one_place_the_newest_wins() -> None:
     worker, done, gate, _ = held_worker(1)
     worker.put(0)
