@@ -268,14 +268,20 @@ def _finish(args: argparse.Namespace, outcomes: list[ReplayOutcome]) -> int:
 def _play(args: argparse.Namespace) -> int:
     if len(args.bags) != 1:
         raise ValueError(f"--play takes one bag, not {len(args.bags)}; name one")
+    from soft_estimator.ros.ending import MOST_END_S, exit_after
+
     try:
         from soft_estimator.ros.play import play_bag
     except ModuleNotFoundError as error:
         raise ValueError(
             f"--play needs ROS 2 ('{error.name}' is missing); source a ROS install, or pip install soft_estimator[ros]"
         ) from None
-    published = play_bag(
-        args.bags[0], rate=args.rate, loop=args.loop, say=stderr_line, wait_for_nodes=args.wait_for_nodes
+
+    def ended(published: dict[str, int]) -> None:
+        print(json.dumps(published) if args.json else f"published {sum(published.values())} messages", flush=True)
+        exit_after(MOST_END_S, 0)  # nothing is left to do, and a graph waits for this process' end
+
+    play_bag(
+        args.bags[0], rate=args.rate, loop=args.loop, say=stderr_line, wait_for_nodes=args.wait_for_nodes, ended=ended
     )
-    print(json.dumps(published) if args.json else f"published {sum(published.values())} messages")
     return 0

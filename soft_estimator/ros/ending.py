@@ -7,6 +7,8 @@ import faulthandler
 import signal
 import sys
 
+MOST_END_S = 4.5  # from Ctrl-C to the end of a process; `ros2 launch` takes harder measures after 5 s
+
 _SIGEV_THREAD = 2  # as glibc and musl number it
 _CLOCK_MONOTONIC = 1
 _SHOW_BEFORE_S = 0.2  # the stacks are shown this long before the end

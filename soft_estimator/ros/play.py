@@ -225,6 +225,7 @@ def play_bag(
     say: Say = lambda text: None,
     wait_s: float = _WAIT_FOR_LISTENERS_S,
     wait_for_nodes: bool = False,
+    ended: Callable[[dict[str, int]], None] = lambda published: None,
 ) -> dict[str, int]:
     """Publish a bag; returns how many messages went out on each topic.
 
@@ -232,15 +233,18 @@ def play_bag(
         rate: seconds of the recording a second. loop: begin anew at the end, a jump back in time.
         say: told what a user should know. wait_s: longest wait for a first subscriber [s].
         wait_for_nodes: begin when cloud_node and estimator_node are ready, and end when every frame was used.
+        ended: told what went out when all is played, or an interrupt ended it; only the publishers go after that.
     """
     rclpy.init()
     node = rclpy.create_node("bag_player")
     watch = NodeWatch(node) if wait_for_nodes else None
     clock = BagClock(0, rate)
     before = _pause_on_signal(clock, say)
+    published: dict[str, int] = {}
     try:
         with Bag(path) as bag:
             player = Player(node, bag)
+            published = player.published
             if not player.publishers:
                 raise ValueError(f"bag {bag.path} has no topic that can be published; {list_topics(bag.topics)}")
             if player.left_out:
@@ -256,14 +260,15 @@ def play_bag(
                 player.finish()
             if rclpy.ok() and watch is not None:
                 _wait_until_digested(node, watch, say)
-            return player.published
+            ended(published)
     except KeyboardInterrupt:
-        return {} if "player" not in locals() else player.published
+        ended(published)
     finally:
         if before is not None:
             signal.signal(signal.SIGUSR1, before)
         node.destroy_node()
         rclpy.try_shutdown()
+    return published
 
 
 def _pause_on_signal(clock: BagClock, say: Say) -> Any:

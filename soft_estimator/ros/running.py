@@ -12,10 +12,8 @@ import rclpy
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.executors import ExternalShutdownException
 
-from soft_estimator.ros.ending import exit_after
+from soft_estimator.ros.ending import MOST_END_S, exit_after
 from soft_estimator.ros.run import EXIT_MISTAKE
-
-_MOST_END_S = 4.5  # from Ctrl-C to the end; `ros2 launch` takes harder measures after 5 s
 
 
 def run_node(make: Callable[[], Any], arguments: list[str] | None = None) -> int:
@@ -25,7 +23,7 @@ def run_node(make: Callable[[], Any], arguments: list[str] | None = None) -> int
     def interrupt(*_: Any) -> None:
         nonlocal interrupted
         interrupted = True
-        exit_after(_MOST_END_S, 0)
+        exit_after(MOST_END_S, 0)
 
     # rclpy's own handler ends the context. Python's would raise KeyboardInterrupt wherever the code happens to be, even
     # in the middle of a conversion.
@@ -47,7 +45,7 @@ def run_node(make: Callable[[], Any], arguments: list[str] | None = None) -> int
     except Exception:
         if rclpy.ok():  # what was at hand when the context ended may fail in any way
             raise
-    exit_after(_MOST_END_S, code)
+    exit_after(MOST_END_S, code)
     if node is not None and not node.close():
         # A thread deep in compiled code cannot be asked to stop, and a node that is destroyed under it ends in a
         # segmentation fault. Nothing is left to be written.

@@ -86,6 +86,27 @@ def test_a_bag_is_played_with_its_clock_and_paused(short_bag: Path, tmp_path: Pa
     assert got["cloud"][-1][0] - got["cloud"][0][0] > 2.2
 
 
+# The middleware does not let go, and keeps the interpreter's lock meanwhile. Nobody listens.
+STUCK_PLAYER = """
+import ctypes, functools, sys
+from rclpy.node import Node
+from soft_estimator.cli import main
+from soft_estimator.ros import play
+Node.destroy_node = lambda self: ctypes.PyDLL(None).sleep(60)
+play.play_bag = functools.partial(play.play_bag, wait_s=0.1)
+sys.exit(main(["replay", sys.argv[1], "--play", "--json"]))
+"""
+
+
+@pytest.mark.parametrize("short_bag", ["mcap"], indirect=True)
+def test_the_player_ends_though_the_middleware_does_not_let_go(short_bag: Path, tmp_path: Path) -> None:
+    """A replay waits for its end; what it has to say is said before."""
+    command = [sys.executable, "-c", STUCK_PLAYER, str(short_bag)]
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=55, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["/camera/points"] == 4
+
+
 def test_the_player_waits_for_estimators_that_are_ready_and_until_nothing_waits_anywhere() -> None:
     """By what nodes say on /diagnostics: a replay begins when windows are made, and ends when all frames are used."""
     from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
