@@ -29,7 +29,9 @@ def inspection(columns: np.ndarray, *, each_frame: bool = False) -> Inspection:
     still = tuple(ParameterGradient.zero(1) for _ in range(columns.shape[1]))
     source = Source("density_kg_m3", "the density", "weigh it", still, None, each_frame)
     nothing = np.zeros(ROWS)
-    return Inspection((source,), (columns,), nothing.astype(int), nothing, nothing.astype(int), nothing)
+    return Inspection(
+        (source,), (columns,), nothing.astype(int), nothing, nothing.astype(int), nothing, nothing.astype(int)
+    )
 
 
 def minimum(residual: np.ndarray) -> np.ndarray:
