@@ -95,6 +95,19 @@ def test_halves_that_disagree_widen(apart: float, expected: float) -> None:
     assert halves_apart(at, rows * residual[:, None], covariance, 1.0) == pytest.approx([expected], rel=1e-6)
 
 
+@pytest.mark.parametrize("rounding", [0.0, -1e-9])
+def test_what_one_half_shows_nothing_of_widens_nothing(rounding: float) -> None:
+    """The second variable moves only the later half, and nothing was known of it; a prior that rounding made a little
+    negative gave a deviation that is not a number, and one that is exactly none no inverse."""
+    frame, one = np.repeat([0, 1], 50), np.ones(100)
+    rows = np.stack([one, np.where(frame == 1, np.linspace(-1, 1, 100), 0.0)], axis=1)
+    residual = np.random.default_rng(0).normal(size=100)
+    at = Evaluation(np.zeros(2), 0.0, 0.0, residual, residual, one, frame, one.astype(bool), 0, jacobian=rows)
+    covariance = np.linalg.inv(rows.T @ rows + np.diag([0.0, rounding]))
+    apart = halves_apart(at, rows * residual[:, None], covariance, 1.0)
+    assert np.isfinite(apart).all() and apart[1] == 1.0
+
+
 def test_independent_noise_does_not_widen() -> None:
     """r ~ N(0, 1) of 12 frames and 12 patches, fitted by one column: the error over the stated deviation is normal.
 

@@ -79,10 +79,15 @@ def halves_apart(at: Evaluation, pull: np.ndarray, covariance: np.ndarray, scale
     own = [jacobian[half].T @ (jacobian[half] * weight[half, None]) for half in (~late, late)]
     prior = np.linalg.inv(covariance) - own[0] - own[1]
     for information, others in zip(own, (late, ~late)):
-        inverse = np.linalg.inv(information + prior)
+        try:
+            inverse = np.linalg.inv(information + prior)
+        except np.linalg.LinAlgError:
+            return np.ones(len(covariance))
         steps.append(inverse @ pull[others].sum(axis=0))
         variances.append(np.diag(inverse))
-    return np.maximum(np.abs(steps[0] - steps[1]) / np.sqrt(variances[0] + variances[1]), 1.0)
+    # The prior is a difference of large numbers: of what a half shows nothing of, rounding leaves any sign.
+    known = np.where((variances[0] > 0) & (variances[1] > 0), variances[0] + variances[1], np.inf)
+    return np.maximum(np.abs(steps[0] - steps[1]) / np.sqrt(known), 1.0)
 
 
 def unit_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:
