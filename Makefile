@@ -44,7 +44,7 @@ warm: $(STAMP)
 rarer: $(STAMP) $(if $(IN_ORDER),lint)
 	@NUMBA_NUM_THREADS=1 $(BIN)/python test/warm_up.py --rarer
 
-quick: style ## what a change needs, in under three minutes on two cores
+quick: style ## what a change needs, in under three minutes on two cores where the loops are compiled already
 	@$(MAKE) --no-print-directory -j2 warm rarer
 	$(PYTEST) -m "not slow" --durations=10
 
