@@ -9,7 +9,7 @@ import pytest
 
 from soft_estimator.estimation.fitting.consider import Effect, details_effect, effects, model_effect, mostly
 from soft_estimator.estimation.fitting.uncertainty import describe
-from soft_estimator.estimation.fitting.widening import beyond_chance, halves_apart, widening
+from soft_estimator.estimation.fitting.widening import Before, beyond_chance, halves_apart, widening
 from soft_estimator.estimation.fixed_numbers import Source
 from soft_estimator.estimation.inspection import Inspection
 from soft_estimator.estimation.problem import Evaluation
@@ -91,21 +91,43 @@ def test_halves_that_disagree_widen(apart: float, expected: float) -> None:
     residual = np.where(frame == 0, -0.5, 0.5) * apart * std
     one = np.ones(100)
     at = Evaluation(np.zeros(1), 0.0, 0.0, residual, residual, one, frame, one.astype(bool), 0, jacobian=rows)
-    covariance = np.array([[1 / (100 + 1e-9)]])  # a prior of no weight
-    assert halves_apart(at, rows * residual[:, None], covariance, 1.0) == pytest.approx([expected], rel=1e-6)
+    before = Before(np.array([[1e-9]]), np.zeros(1))  # of no weight
+    assert halves_apart(at, rows * residual[:, None], 1.0, before) == pytest.approx([expected], rel=1e-6)
 
 
-@pytest.mark.parametrize("rounding", [0.0, -1e-9])
-def test_what_one_half_shows_nothing_of_widens_nothing(rounding: float) -> None:
-    """The second variable moves only the later half, and nothing was known of it; a prior that rounding made a little
-    negative gave a deviation that is not a number, and one that is exactly none no inverse."""
+def one_half_alone(second: float) -> tuple[Evaluation, np.ndarray]:
+    """Residuals of two halves, of which only the later one moves with the second variable, at so much of it; and what
+    each pulls by."""
     frame, one = np.repeat([0, 1], 50), np.ones(100)
-    rows = np.stack([one, np.where(frame == 1, np.linspace(-1, 1, 100), 0.0)], axis=1)
-    residual = np.random.default_rng(0).normal(size=100)
-    at = Evaluation(np.zeros(2), 0.0, 0.0, residual, residual, one, frame, one.astype(bool), 0, jacobian=rows)
-    covariance = np.linalg.inv(rows.T @ rows + np.diag([0.0, rounding]))
-    apart = halves_apart(at, rows * residual[:, None], covariance, 1.0)
+    rows = np.stack([one, np.where(frame == 1, np.linspace(-5, 5, 100), 0.0)], axis=1)
+    noise = np.random.default_rng(0).normal(size=100)
+    residual = noise - rows @ np.linalg.lstsq(rows, noise, rcond=None)[0] + second * rows[:, 1]
+    at = Evaluation(
+        np.array([0.0, second]), 0.0, 0.0, residual, residual, one, frame, one.astype(bool), 0, jacobian=rows
+    )
+    return at, rows * residual[:, None]
+
+
+@pytest.mark.parametrize("known", [0.0, 1e-9])
+def test_what_one_half_shows_nothing_of_widens_nothing(known: float) -> None:
+    """Nothing was known of the second variable before, or as good as nothing."""
+    at, pull = one_half_alone(0.0)
+    apart = halves_apart(at, pull, 1.0, Before(np.diag([0.0, known]), np.zeros(2)))
     assert np.isfinite(apart).all() and apart[1] == 1.0
+
+
+def test_halves_that_agree_widen_nothing_beside_the_minimum() -> None:
+    """0.3 deviations beside it: the slope that is left there is not what was known before, which has its minimum in the
+    same place as the residuals. Taken for it, it sent the half that shows nothing of the second variable 12 of its
+    deviations away."""
+    prior = np.diag([0.0, 1 / 1.5**2])
+    deviation = 1 / np.sqrt((np.linspace(-5, 5, 100)[50:] ** 2).sum() + prior[1, 1])
+    at, pull = one_half_alone(0.3 * deviation)
+    taken_for_prior = pull[at.frame == 1].sum(axis=0)[1] * 1.5
+    assert taken_for_prior > 8
+    apart = halves_apart(at, pull, 1.0, Before(prior, prior @ at.theta))
+    np.testing.assert_array_less(apart, 1.96)
+    assert apart[1] == 1.0
 
 
 def test_independent_noise_does_not_widen() -> None:
@@ -123,7 +145,7 @@ def test_independent_noise_does_not_widen() -> None:
         move = -float((covariance @ rows.T @ noise)[0])
         left = noise + rows[:, 0] * move
         at = Evaluation(np.zeros(1), 0.0, 0.0, left, left, one, frame, one.astype(bool), 0, jacobian=rows)
-        widen = widening(at, covariance, 1.0, patch)
+        widen = widening(at, covariance, 1.0, patch, Before(np.zeros((1, 1)), np.zeros(1)))
         within += abs(move) < 0.674 * widen[0] * np.sqrt(covariance[0, 0])
     assert 0.466 < within / draws < 0.554
 

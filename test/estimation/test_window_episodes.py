@@ -10,7 +10,7 @@ from estimation_experiments import Experiment
 
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.fitting.widening import widening
+from soft_estimator.estimation.fitting.widening import Before, widening
 from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
@@ -234,11 +234,15 @@ def test_a_window_is_as_wide_as_its_patches_disagree(torus: Experiment) -> None:
         fit = swinging_fit(torus, frames)
         fit.refine(6, lambda seconds: True)
         assert fit.holds
-        rows = fit._evaluation(fit.at, fit._free_step().by)
+        step = fit._free_step().by
+        rows, before = (
+            fit._evaluation(fit.at, step),
+            Before(fit.knowledge.information, fit.knowledge.gradient(fit.at.z + step)),
+        )
         patch = PointPlaces(torus.model.body, 200, fit.motion.backend).patch(fit.frames)
         assert len(np.unique(patch)) >= 6 and (patch >= 0).all()
         information = rows.known_jacobian.T @ (rows.known_jacobian * rows.weight[:, None])
-        w = widening(rows, np.linalg.inv(fit.knowledge.information + information), 1.0, patch)
+        w = widening(rows, np.linalg.inv(fit.knowledge.information + information), 1.0, patch, before)
         expected = np.linalg.inv(fit.knowledge.information + information / np.outer(w, w))
         # Two ways to invert the same three by three, of variables ten thousand times apart.
         np.testing.assert_allclose(fit.answer().covariance, expected, rtol=1e-6, atol=1e-9 * expected.max())
@@ -258,7 +262,7 @@ def test_a_window_that_has_not_settled_is_as_wide_as_the_way_that_is_left(torus:
     std = np.sqrt(np.diag(answer.covariance))
     assert (std[:2] >= np.abs(step[:2])).all()
     rows = fit._evaluation(fit.at, step)
-    own = np.linalg.inv(fit.knowledge.information + fit._data(rows)[0])
+    own = np.linalg.inv(fit.knowledge.information + fit._data(rows, answer.z)[0])
     factor = 1.0 + float(step[:2] @ np.linalg.solve(own[:2, :2], step[:2]))
     np.testing.assert_allclose(answer.covariance, factor * own, rtol=1e-6, atol=1e-9 * answer.covariance.max())
 

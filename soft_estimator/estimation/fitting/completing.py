@@ -12,7 +12,7 @@ from soft_estimator.estimation.fitting.clock import with_clock
 from soft_estimator.estimation.fitting.consider import Effect, details_effect, effects, model_effect
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
-from soft_estimator.estimation.fitting.widening import frame_widening, widening
+from soft_estimator.estimation.fitting.widening import Before, frame_widening, widening
 from soft_estimator.estimation.held_pose import with_pose
 from soft_estimator.estimation.inspection import Inspection, look_at
 from soft_estimator.estimation.problem import Evaluation, Problem
@@ -42,7 +42,8 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
         moved.append(model_effect(problem.variables, known.model))
     # What frames show is in the covariance already.
     by_frames = frame_widening(at, inverse, found.noise_scale)
-    widen = widening(at, inverse, found.noise_scale, inspection.patch) / by_frames
+    before = Before(prior, prior @ (at.theta - problem.variables.prior_mean))
+    widen = widening(at, inverse, found.noise_scale, inspection.patch, before) / by_frames
     statistical = found.covariance * np.outer(widen, widen)
     total = sum((effect.covariance for effect in moved), statistical)
     judged = judge(evidence_of(problem, at, inspection))

@@ -7,6 +7,8 @@ such errors. A search that has not come to its minimum is off by the way that is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaincinv
@@ -20,16 +22,24 @@ _LEAST_PATCHES = 6  # the same of patches
 _CHANCE = 0.95
 
 
-def widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True, eq=False)
+class Before:
+    """What was known before the residuals: the curvature (P, P) of its cost, and its gradient (P,) where they are."""
+
+    information: np.ndarray
+    gradient: np.ndarray
+
+
+def widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.ndarray, before: Before) -> np.ndarray:
     """How much wider than point-by-point noise each variable spreads, (P,), at least 1: the most of what frames,
     patches of the surface and halves of the data show, where chance has not done it.
 
     Args:
         at: at the minimum, with its Jacobian. covariance: (JᵀWJ + prior)⁻¹. scale: noise over the stated one.
-        patch: of each residual, (n,), -1 for none.
+        patch: of each residual, (n,), -1 for none. before: what was known without them, the prior of `covariance`.
     """
     pull = _pull(at, scale)
-    widen = np.maximum(_of_frames(at, pull, covariance), beyond_chance(halves_apart(at, pull, covariance, scale), 1))
+    widen = np.maximum(_of_frames(at, pull, covariance), beyond_chance(halves_apart(at, pull, scale, before), 1))
     clouds = patch >= 0
     used, place = np.unique(patch[clouds], return_inverse=True)
     if len(used) < _LEAST_PATCHES:
@@ -66,28 +76,28 @@ def beyond_chance(widen: np.ndarray, freedom: int) -> np.ndarray:
     return np.where(widen > limit, widen, 1.0)
 
 
-def halves_apart(at: Evaluation, pull: np.ndarray, covariance: np.ndarray, scale: float) -> np.ndarray:
+def halves_apart(at: Evaluation, pull: np.ndarray, scale: float, before: Before) -> np.ndarray:
     """By how many of their common standard deviations the estimates from the earlier and from the later half of the
-    residuals differ, (P,), at least 1: each half's own Gauss-Newton step from the joint minimum. There the pull of what
-    was known before is what those of all residuals leave."""
-    frames = int(at.frame.max()) + 1
+    residuals differ, (P,), at least 1: each half's own Gauss-Newton step from where they are.
+
+    That need not be the minimum: a slope of a hundredth of a deviation that was left over there, taken for a pull of
+    what was known before, sent the half that shows nothing of a variable far away, and made a window's damping seem 25
+    deviations apart where it is 0.03.
+    """
+    frames, count = int(at.frame.max()) + 1, len(before.gradient)
     late = at.frame >= np.searchsorted(np.cumsum(np.bincount(at.frame, minlength=frames)), 0.5 * len(at.frame)) + 1
     if frames < 2 or late.all() or not late.any():
-        return np.ones(len(covariance))
+        return np.ones(count)
     weight = at.weight / np.where(at.whitened, scale, 1.0) ** 2
-    jacobian, steps, variances = at.known_jacobian, [], []
-    own = [jacobian[half].T @ (jacobian[half] * weight[half, None]) for half in (~late, late)]
-    prior = np.linalg.inv(covariance) - own[0] - own[1]
-    for information, others in zip(own, (late, ~late)):
+    jacobian, apart, variance = at.known_jacobian, np.zeros(count), np.zeros(count)
+    for half, sign in ((~late, -1.0), (late, 1.0)):
         try:
-            inverse = np.linalg.inv(information + prior)
-        except np.linalg.LinAlgError:
-            return np.ones(len(covariance))
-        steps.append(inverse @ pull[others].sum(axis=0))
-        variances.append(np.diag(inverse))
-    # The prior is a difference of large numbers: of what a half shows nothing of, rounding leaves any sign.
-    known = np.where((variances[0] > 0) & (variances[1] > 0), variances[0] + variances[1], np.inf)
-    return np.maximum(np.abs(steps[0] - steps[1]) / np.sqrt(known), 1.0)
+            own = np.linalg.inv(before.information + jacobian[half].T @ (jacobian[half] * weight[half, None]))
+        except np.linalg.LinAlgError:  # of a variable that a half shows nothing of nothing was known before
+            return np.ones(count)
+        apart += sign * own @ (before.gradient + pull[half].sum(axis=0))
+        variance += np.diag(own)
+    return np.maximum(np.abs(apart) / np.sqrt(variance), 1.0)
 
 
 def unit_widening(scores: np.ndarray, covariance: np.ndarray) -> np.ndarray:

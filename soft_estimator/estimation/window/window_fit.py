@@ -14,7 +14,7 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.gauss_newton import Damping, Step, damped_step, minimise
 from soft_estimator.estimation.fitting.uncertainty import noise_scale, touches
-from soft_estimator.estimation.fitting.widening import widening, with_way_left
+from soft_estimator.estimation.fitting.widening import Before, widening, with_way_left
 from soft_estimator.estimation.problem import Evaluation
 from soft_estimator.estimation.residuals.interface import Frame, weigh_all
 from soft_estimator.estimation.residuals.robust import RobustLoss
@@ -257,7 +257,7 @@ class WindowFit:
         """The minimum as the linearisation sees it, and how sure it is."""
         step = self._free_step()
         rows = self._evaluation(self.at, step.by)
-        data, _ = self._data(rows)
+        data, _ = self._data(rows, self.at.z + step.by)
         covariance = inverse_of(self.knowledge.information + data)
         if self._far(step.by, covariance):  # how far the minimum really is nobody knows yet: about as far as that
             lasting = self._lasting
@@ -294,12 +294,14 @@ class WindowFit:
         kinds = self.motion.kinds
         return np.concatenate([e.fixed / (self.scale if kinds.of(e.frame).whitened else 1.0) for e in frames])
 
-    def _data(self, at: Evaluation) -> tuple[np.ndarray, np.ndarray]:
-        """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider."""
+    def _data(self, at: Evaluation, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider; z: of
+        the evaluation."""
         jacobian = at.known_jacobian
         information = jacobian.T @ (jacobian * at.weight[:, None])
-        whole, patch = inverse_of(self.knowledge.information + information), self.places.patch(self.frames)
-        widen = np.minimum(widening(at, whole, 1.0, patch), _WIDEST)
+        before = Before(self.knowledge.information, self.knowledge.gradient(z))
+        whole, patch = inverse_of(before.information + information), self.places.patch(self.frames)
+        widen = np.minimum(widening(at, whole, 1.0, patch, before), _WIDEST)
         return information / np.outer(widen, widen), widen
 
     def settled(self, k: int, z: np.ndarray | None = None) -> PredictedFrame:
@@ -357,7 +359,7 @@ class WindowFit:
     def _joined(self, dropped: list[PredictedFrame], forgetting: float) -> tuple[Knowledge, np.ndarray]:
         """Knowledge, and the information of all frames before the window, with these frames joined to them."""
         z, material = self.at.z, np.setdiff1d(np.arange(len(self.at.z)), self.motion.pose)
-        _, widen = self._data(self._evaluation(self.at))
+        _, widen = self._data(self._evaluation(self.at), z)
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
         knowledge, information = self.knowledge, self.information
         for e in dropped:
