@@ -130,6 +130,10 @@ class SurfacePatches:
             wanted = int(np.ceil(face_areas_m2(vertices, body.surface.faces).sum() / width_m**2))
         self.body, self.of_vertex = body, _spread_out(vertices, wanted)
 
+    @property
+    def count(self) -> int:
+        return int(self.of_vertex.max()) + 1
+
     def of(self, frame: object, u: np.ndarray, count: int) -> Places:
         """Patch (n,), stated noise [m] (n,) and nearest neighbour (n,) of a frame's residuals."""
         if not isinstance(frame, ObservedFrame) or len(frame.points_m) != count:

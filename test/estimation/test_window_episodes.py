@@ -19,6 +19,7 @@ from soft_estimator.estimation.variables import make_variables
 from soft_estimator.estimation.window.arrival import Knowledge
 from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.point_places import PointPlaces
+from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
@@ -175,8 +176,9 @@ def swinging_fit(torus: Experiment, frames: list[ObservedFrame]) -> WindowFit:
     backend = Simulation(torus.model, torus.truth).backend
     kinds = kinds_of(torus.model.body, torus.field, backend, ())
     motion, places = WindowMotion(torus.model, variables, backend, kinds), PointPlaces(torus.model.body, 200, backend)
+    details = ShapeDetails(torus.model.body, places, kinds, None)
     std = np.append(variables.prior_std, 2e-4)
-    fit = WindowFit(motion, Knowledge(np.append(variables.prior_mean, 0.0), np.diag(std**-2.0)), RobustLoss(), places)
+    fit = WindowFit(motion, Knowledge(np.append(variables.prior_mean, 0.0), np.diag(std**-2.0)), RobustLoss(), details)
     for frame in frames:
         fit.add(frame)
     return fit

@@ -12,7 +12,7 @@ import numpy as np
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
-from soft_estimator.estimation.fitting.consider import MODEL, Effect
+from soft_estimator.estimation.fitting.consider import DETAILS, MODEL, Effect
 from soft_estimator.estimation.fitting.uncertainty import describe
 from soft_estimator.estimation.held_pose import with_pose, with_wider_pose
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
@@ -26,6 +26,7 @@ from soft_estimator.estimation.window.lasting import Lasting
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.own_step import PARTS, CutSteps, parts_of_step
 from soft_estimator.estimation.window.point_places import PointPlaces
+from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.estimation.window.window_verdict import WindowVerdict
@@ -75,6 +76,7 @@ class Episodes:
         self.steps = CutSteps(model)
         self._coarser: dict[int, CoarserModel | None] = {}
         self.places = PointPlaces(model.body, config.points_per_frame, backend)
+        self.details = ShapeDetails(model.body, self.places, kinds, known)
         self.verdict = WindowVerdict(model.body, self.places, known)
         self.free = not (model.dirichlet.held or model.dirichlet.weak)
         rest = model.body.surface_positions_m()
@@ -93,7 +95,7 @@ class Episodes:
         names = [*lasting.names, *(POSE if self.free else ())]
         variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std}, lasting.beside)
         known = lasting.prior_of(variables)
-        fit = WindowFit(self._motion(variables, self._parts(variables, known.mean)), known, self.loss, self.places)
+        fit = WindowFit(self._motion(variables, self._parts(variables, known.mean)), known, self.loss, self.details)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
         fit.touched = lasting.touched
@@ -238,6 +240,7 @@ class Episodes:
             last = first + len(source.directions)
             out.append(Effect(source.name, source.title, source.remedy, answer.by_fixed[:count, first:last]))
             first = last
+        out.append(Effect(*DETAILS, answer.by_fixed[:count, first:]))
         return [*out, Effect(*MODEL, np.diag(np.sqrt(self.model_variance(bent_std))))]
 
 

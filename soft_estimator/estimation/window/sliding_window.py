@@ -84,10 +84,10 @@ class SlidingWindow:
         clamp = {} if known is None else held_pose(model, known)
         prior = {**clamp, **(prior_std or {})}
         self.lasting = Lasting(reference, material, prior, self.config.surface_std_m, list(clamp))
+        self.episodes = Episodes(model, self.lasting, self.config, self.backend, self.kinds, self.loss, known, clock)
         if known is not None:
             sources = window_sources(model, self.lasting.variables, reference, known)
-            self.lasting.hold_fixed(len(fixed_directions(sources)))
-        self.episodes = Episodes(model, self.lasting, self.config, self.backend, self.kinds, self.loss, known, clock)
+            self.lasting.hold_fixed(len(fixed_directions(sources)) + self.episodes.details.count)
         self._step_error = StepError(self.episodes.steps, self.backend, self.kinds)
         self._budget = TimeBudget(clock)
         self.counters, self.refusals = Counters(), Refusals()

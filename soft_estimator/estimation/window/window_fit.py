@@ -21,7 +21,7 @@ from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.arrival import Knowledge, begin_anew, inverse_of, rigid_correction
-from soft_estimator.estimation.window.point_places import PointPlaces
+from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
 from soft_estimator.physics.frame_times import between
 
@@ -66,11 +66,12 @@ class WindowFit:
     """One episode of frames from a start on; an objective of `gauss_newton`.
 
     Args:
-        knowledge: of the variables and the surface's offset before any frame. places: finds where points lie.
+        knowledge: of the variables and the surface's offset before any frame. details: of the shape, and where points
+            lie on it.
     """
 
-    def __init__(self, motion: WindowMotion, knowledge: Knowledge, loss: RobustLoss, places: PointPlaces) -> None:
-        self.motion, self.knowledge, self.loss, self.places = motion, knowledge, loss, places
+    def __init__(self, motion: WindowMotion, knowledge: Knowledge, loss: RobustLoss, details: ShapeDetails) -> None:
+        self.motion, self.knowledge, self.loss, self.details = motion, knowledge, loss, details
         count = len(knowledge.mean)
         self.scale = 1.0
         self.information = np.zeros((count, count))  # of the frames that have left the window
@@ -291,8 +292,9 @@ class WindowFit:
 
     def _fixed_rows(self, frames: list[PredictedFrame]) -> np.ndarray:
         """Change of the frames' residuals with what is held fixed, in units of the noise that is seen, (n, K)."""
-        kinds = self.motion.kinds
-        return np.concatenate([e.fixed / (self.scale if kinds.of(e.frame).whitened else 1.0) for e in frames])
+        kinds, details = self.motion.kinds, self.details.columns(frames)
+        units = [self.scale if kinds.of(e.frame).whitened else 1.0 for e in frames]
+        return np.concatenate([np.hstack([e.fixed, d]) / unit for e, d, unit in zip(frames, details, units)])
 
     def _data(self, at: Evaluation, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider; z: of
@@ -300,7 +302,7 @@ class WindowFit:
         jacobian = at.known_jacobian
         information = jacobian.T @ (jacobian * at.weight[:, None])
         before = Before(self.knowledge.information, self.knowledge.gradient(z))
-        whole, patch = inverse_of(before.information + information), self.places.patch(self.frames)
+        whole, patch = inverse_of(before.information + information), self.details.places.patch(self.frames)
         widen = np.minimum(widening(at, whole, 1.0, patch, before), _WIDEST)
         return information / np.outer(widen, widen), widen
 
@@ -362,11 +364,12 @@ class WindowFit:
         _, widen = self._data(self._evaluation(self.at), z)
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
         knowledge, information = self.knowledge, self.information
-        for e in dropped:
+        fixed = np.split(self._fixed_rows(dropped), np.cumsum([len(e.residual) for e in dropped])[:-1])
+        for e, by_numbers in zip(dropped, fixed):
             rows = self._evaluation(replace(self.at, frames=[e]))
             jacobian = rows.known_jacobian
             more = trust * jacobian.T @ (jacobian * rows.weight[:, None])
-            by_fixed = trust * jacobian.T @ (rows.weight[:, None] * self._fixed_rows([e]))
+            by_fixed = trust * jacobian.T @ (rows.weight[:, None] * by_numbers)
             knowledge = knowledge.joined(z, more, trust * jacobian.T @ rows.slope, by_fixed)
             information = information + more
         if forgetting > 0:
