@@ -38,6 +38,7 @@ from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.left_over import with_left_over
+from soft_estimator.estimation.fitting.told_plane import with_told_plane
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import FitVerdict, judge
 from soft_estimator.estimation.held_pose import with_pose
@@ -263,6 +264,7 @@ def _refined_verdict(
     refined_m = (residual - at.residual)[clouds] * evidence.std_m
     judged = judge(replace(evidence, residual=residual[clouds], refined_m=refined_m))
     refined = with_pose(judged, problem.variables, at.theta, covariance, problem.model, problem.known)
+    refined = with_told_plane(refined, problem.variables, at.theta)
     return refined if refined.fits else found.verdict
 
 

@@ -13,6 +13,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.fitting.consider import DETAILS, MODEL, Effect
+from soft_estimator.estimation.fitting.told_plane import with_told_plane
 from soft_estimator.estimation.fitting.uncertainty import describe
 from soft_estimator.estimation.held_pose import with_pose, with_wider_pose
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
@@ -210,6 +211,8 @@ class Episodes:
             refined = self.verdict.of(fit, answer, changes, ended)
             judged = refined if refined.fits else judged
         verdict = with_pose(judged, variables, theta, covariance, self.model, self.known)
+        if answer.settled or ended:
+            verdict = with_told_plane(verdict, variables, answer.z[:count])
         answers = describe(variables, theta, information, statistical, answer.touched, effects, verdict)
         points, off = _distances(newest.frame, newest.residual)
         return LiveEstimate(
