@@ -57,7 +57,7 @@ def add_scan_parser(subparsers: argparse._SubParsersAction) -> argparse.Argument
     )
     parser.add_argument(
         "--prior",
-        choices=("auto", "none", "revolution", "half-turn", "mirror", "round", "extrusion", "poisson"),
+        choices=("auto", "none", "revolution", "half-turn", "mirror", "balls", "extrusion", "poisson"),
         default="auto",
         help="what closes the side no camera saw (%(default)s: plain shapes and all priors are tried, and what the "
         "data support is taken; none: what was not seen free is body)",

@@ -14,10 +14,10 @@ from soft_estimator.geometry.shapes import refine
 from soft_estimator.geometry.surface import extract_surface, mesh_volume_m3, vertex_areas_m2
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.fusion import Field, View, fuse
+from soft_estimator.perception.inner_balls import inner_balls, union_m
 from soft_estimator.perception.objects import ObjectPoints, Why
 from soft_estimator.perception.poisson import poisson_distance_m
 from soft_estimator.perception.rest_shape import REFINEMENT, grid_with_cells
-from soft_estimator.perception.round_back import round_back_m, without_tails
 from soft_estimator.perception.scan_frames import Frame, ScanData, gather
 from soft_estimator.perception.settings import FinderSettings, ScanSettings
 from soft_estimator.perception.symmetry import find_symmetry
@@ -37,7 +37,7 @@ class ScannedBody:
         voxel_m: voxel of the fusion [m].
         frames: frames that were fused.
         notes: what a reader should know.
-        prior: what closed the unseen side: revolution, half_turn, mirror, round, extrusion, poisson or none.
+        prior: what closed the unseen side: revolution, half_turn, mirror, balls, extrusion, poisson or none.
         volume_std_m3: standard deviation of the volume [m³]; None where it was not judged (see `choose_body`).
         misfit_m: how far the body, drawn as the cameras saw it, lies off what they saw [m]; None where not judged.
         detail: signed distance on the grid refined, for edges and thin parts.
@@ -103,7 +103,7 @@ def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
         copies = _symmetric_views(views, frame, symmetry.motions)
         mapped = np.concatenate([data.local_m @ q.T + b for q, b in symmetry.motions])
         low, high = np.minimum(low, mapped.min(axis=0) - grow), np.maximum(high, mapped.max(axis=0) + grow)
-    elif settings.prior in ("none", "round"):
+    elif settings.prior in ("none", "balls"):
         low, high = low - reach, high + reach
     real = fuse(views, frame, low, high, data.voxel_m, *budget)
     fused = fuse([*views, *copies], frame, low, high, data.voxel_m, *budget) if copies else real
@@ -114,8 +114,8 @@ def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
         unknown = np.where(_columns(real, data.frames, frame)[:, :, None], -truncation, truncation)
     elif settings.prior == "poisson":
         unknown = np.clip(poisson_distance_m(real, views, frame, data.stands), -truncation, truncation)
-    elif settings.prior == "round":
-        unknown = round_back_m(real, views, frame, settings.thickness)
+    elif settings.prior == "balls":
+        unknown = union_m(real, *inner_balls(real, seen, data.stands))
     return _finish(seen, fused, unknown, data, settings, notes)
 
 
@@ -156,14 +156,14 @@ def _finish(
 ) -> ScannedBody:
     distance, stands = fused.distance_m, data.stands
     phi = np.where(np.isnan(distance), unknown, distance)
+    if settings.prior == "balls":  # a trail of stray pixels along a ray touches no ball from within
+        phi = np.fmax(phi, unknown - fused.spacing_m)
     if stands:
         # What shows the support and nothing of the body is outside: the support's noise would leave a film on it else.
         bare = (fused.weight > 0) & (seen_by.weight == 0) & (np.abs(fused.heights_m()) < fused.truncation_m)
         phi = np.where(bare, np.maximum(phi, 0.5 * fused.spacing_m), phi)
         phi = np.maximum(phi, -fused.heights_m())
     phi = _without_fins(phi, fused)
-    if settings.prior == "round":
-        phi = without_tails(phi, near_surface(seen_by), 0.25 * fused.truncation_m)
     phi = _one_piece(phi, fused.truncation_m, near_surface(seen_by))
     rough = SignedDistanceGrid(phi, fused.origin_m, fused.spacing_m)
     surface = extract_surface(rough)

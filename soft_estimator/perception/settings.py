@@ -176,17 +176,14 @@ class ScanSettings(Section):
     )
     prior: str = choice(
         "symmetry",
-        options=("symmetry", "round", "extrusion", "poisson", "none"),
-        doc="what closes the unseen back: a symmetry, the front mirrored at its rim, columns down to the support "
-        "plane, Poisson (Open3D), or nothing (all space that was not seen free counts as body)",
+        options=("symmetry", "balls", "extrusion", "poisson", "none"),
+        doc="what closes the unseen back: a symmetry, the largest balls that touch the front from within, columns down "
+        "to the support plane, Poisson (Open3D), or nothing (all space that was not seen free counts as body)",
     )
     symmetry: str = choice(
         "revolution",
         options=("revolution", "half_turn", "mirror"),
         doc="about a vertical axis, by half a turn about it, or at a vertical plane",
-    )
-    thickness: float = quantity(
-        1.0, low=0.1, high=10, doc="round: how many times as thick as its mirrored front makes it the body is"
     )
     node_budget: int = quantity(20_000_000, low=1000, doc="most nodes the fusion grid may have")
     smooth_rounds: int = quantity(0, low=0, high=50, doc="rounds of volume-keeping smoothing of the surface")
