@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -34,6 +34,9 @@ def build_window(
 ) -> SlidingWindow:
     """The window that estimates what the scene's `estimate` section names, from its guesses.
 
+    Modes of an unknown start (`start.modes`) are left to `estimate`: an episode begins with a frame in which the body
+    is not bent.
+
     Args:
         sensor_m: where the depth camera is [m], (3,), for finding the body in the first frame; its scene's camera, or
             high above the body, if left out.
@@ -46,7 +49,7 @@ def build_window(
     variables = variables_of(scene, estimate)
     prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
     return SlidingWindow(
-        scene.model,
+        scene.model if scene.model.modes is None else replace(scene.model, modes=None),
         variables.reference,
         list(estimate.names),
         config,

@@ -35,3 +35,18 @@ def test_a_camera_that_stands_still_changes_nothing_and_one_that_moves_does() ->
     assert window.locate is locate and window.sensor_m is not None and (window.sensor_m == CAMERA_M).all()
     look_from(window, scene, CAMERA_M + np.array([0.0, 0.1, 0.0]))
     assert window.locate is not locate and window.sensor_m[1] == CAMERA_M[1] + 0.1
+
+
+def test_a_window_leaves_the_modes_of_an_unknown_start_out() -> None:
+    """A scene that `estimate` begins bent (`start: {modes: {}}`) is followed live as without, to the bit: on a grid
+    that has a coarser one, on which changes are worked out, its first frame had ended in a traceback."""
+    body = {"shape": {"sphere": {"radius_m": 0.05, "center_m": [0, 0.075, 0]}}, "spacing_m": "10.5 mm"}
+    config, said = WindowConfig(start="scene", least_frames=1), []
+    for start in ({}, {"modes": {"count": 2}}):
+        scene = scene_of(body=body, start=start)
+        window = build_window(scene, config)
+        assert "coarser in 1 parts" in window.made_once
+        window.add_frame(1.0, scene.body.surface_positions_m()[::4], 1e-3)
+        said.append(window.add_frame(1.01, scene.body.surface_positions_m()[::4] - [0, 0.008, 0], 1e-3))
+    assert said[0] is not None and said[1] is not None
+    np.testing.assert_array_equal(said[0].u_m, said[1].u_m)
