@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -51,16 +52,24 @@ class Inspection:
     small_patch: np.ndarray
 
 
+# θ and the last look there, of problems that somebody still holds.
+_last: WeakKeyDictionary[Problem, tuple[np.ndarray, Inspection]] = WeakKeyDictionary()
+
+
 def look_at(problem: Problem, theta: np.ndarray) -> Inspection:
     """The look at a fit with everything in it that may be wrong by `problem.known`. The last one is kept: several
     questions are asked of the same fit, and each would simulate it again."""
-    kept = problem.last_look
+    kept = _last.get(problem)
     if kept is None or not np.array_equal(kept[0], theta):
         known, parameters = problem.known, problem.variables.parameters(theta)
         sources = [] if known is None else sources_of(problem.model, problem.variables, parameters, known)
-        problem.last_look = kept = np.array(theta), inspect_fit(problem, theta, sources)
-    found: Inspection = kept[1]
-    return found
+        _last[problem] = kept = np.array(theta), inspect_fit(problem, theta, sources)
+    return kept[1]
+
+
+def forget_look(problem: Problem) -> None:
+    """Let go of the last look, once all that was to be asked of the fit has been."""
+    _last.pop(problem, None)
 
 
 def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> Inspection:

@@ -102,7 +102,6 @@ class Problem:
         self.frames = _checked(frames, self.kinds)
         self.simulations = 0
         self._runs: list[tuple[np.ndarray, PlainRun]] = []
-        self.last_look: tuple[np.ndarray, Any] | None = None  # θ and what `inspection.look_at` found there
 
     def with_frames(self, frames: Sequence[Any]) -> Problem:
         """The same problem with other frames."""
