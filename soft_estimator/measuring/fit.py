@@ -229,7 +229,11 @@ def fit_drops(
 
 def _window_of(scene: Scene) -> WindowConfig:
     """The window's settings for a body whose shape may be off: so may be the surface that is seen, and the side that
-    touches, which nobody saw, by twice as much as all of it is off on average."""
+    touches, which nobody saw, by twice as much as all of it is off on average.
+
+    14 bodies closed by balls from within, whose surfaces are known to 1.1 mm, met a table 1.8 mm off rms when tilted
+    by 0.2 rad (`bench_measure.py --shapes 14`).
+    """
     known = KnownToConfig() if scene.config.estimate is None else scene.config.estimate.known_to
     return replace(
         _WINDOW,
