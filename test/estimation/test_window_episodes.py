@@ -17,7 +17,7 @@ from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.whole_cloud import WholeCloud
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.estimation.window.arrival import Knowledge
-from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
+from soft_estimator.estimation.window.other_stiffness import FACTORS, OtherStiffnesses
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
@@ -285,6 +285,13 @@ def test_a_window_that_follows_the_wrong_stiffness_leaves_it(torus: Experiment) 
     assert np.exp(right.at.z[0]) == pytest.approx(torus.truth.youngs_modulus_pa[0], rel=0.05)
     assert others.better(right, claimed, variables, lambda seconds: True) is right  # once is enough
     assert OtherStiffnesses().better(right, claimed, variables, lambda seconds: True) is right
+
+
+def test_other_stiffnesses_are_tried_by_half_octaves() -> None:
+    """A search from twice a stiffness may end beyond the right one: neighbouring starts, the stiffness
+    at hand among them, are a factor of no more than 2^1/2 apart, to two digits."""
+    factors = np.sort([*FACTORS, 1.0])
+    assert (np.diff(np.log2(factors)) < 0.52).all() and factors[0] <= 0.5 and factors[-1] >= 2.0
 
 
 def test_a_body_that_lies_still_is_waited_for(falling: Experiment, fall: list[ObservedFrame]) -> None:
