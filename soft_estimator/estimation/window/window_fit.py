@@ -364,7 +364,8 @@ class WindowFit:
         _, widen = self._data(self._evaluation(self.at), z)
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
         knowledge, information = self.knowledge, self.information
-        fixed = np.split(self._fixed_rows(dropped), np.cumsum([len(e.residual) for e in dropped])[:-1])
+        # Of all frames, of which these are the first: places that are not asked for are forgotten.
+        fixed = np.split(self._fixed_rows(self.frames), np.cumsum([len(e.residual) for e in self.frames])[:-1])
         for e, by_numbers in zip(dropped, fixed):
             rows = self._evaluation(replace(self.at, frames=[e]))
             jacobian = rows.known_jacobian
