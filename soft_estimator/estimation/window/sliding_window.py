@@ -33,7 +33,7 @@ from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
 from soft_estimator.estimation.window.own_step import Refined, StepError
 from soft_estimator.estimation.window.refusals import Refusals
-from soft_estimator.estimation.window.still import WAITS, StillWatch
+from soft_estimator.estimation.window.still import QUIET_S, RESTS, WAITS, StillWatch
 from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
@@ -101,7 +101,7 @@ class SlidingWindow:
         self._fit: WindowFit | None = None
         self._since_s = 0.0
         self._order = FrameOrder(self.config)
-        self._lost = False
+        self._lost = self._rests = False
         self._misfit = MisfitWatch()
         if not self.lasting.begun:  # what was looked at is not kept, so it is to be looked at again
             self._others = OtherStiffnesses()
@@ -257,11 +257,14 @@ class SlidingWindow:
 
     def _take_in(self, frame: Any, start: float, notes: tuple[str, ...]) -> LiveEstimate | None:
         stamp_s, budget_s = frame.time_s, self.config.time_budget_s
-        if self._lies_still(frame):
+        stays = self._stays(frame)
+        if stays:
             self.counters.frames_refused += 1
-            self.refusals.add(stamp_s, WAITS)
-            self.waiting_for = WAITS
-            return None
+            self.refusals.add(stamp_s, stays)
+            self.waiting_for = stays
+            if self._rests and self.last is not None:
+                self.last = replace(self.last, stamp_s=stamp_s, seconds=self.clock() - start, notes=())
+            return self.last if self._rests else None
         in_time = self._budget.allowing(budget_s, start)
         try:
             fit, refused = self._fit, ""
@@ -288,22 +291,37 @@ class SlidingWindow:
         self._budget.end(budget_s, start, fit.seconds)
         return estimate
 
-    def _lies_still(self, frame: Any) -> bool:
-        """Whether a free body at the start of an episode is where it was before; then the episode has not begun."""
+    def _stays(self, frame: Any) -> str:
+        """Why nothing is to be learnt of a free body that is where it was before, "" where it moves.
+
+        At the start of an episode, that has not begun then; after a motion, which is over: the next one begins anew.
+        """
         if not self.episodes.free or not isinstance(frame, ObservedFrame):
-            return False
-        if self._fit is not None:
-            self._still.begins_with(self._fit.only_frame, self._since_s)
-        still = self._still.look(frame, self.lasting.reference.gravity_m_s2)
-        if still:
-            self._end_episode()
-            self._order.newest_s = self._order.used_s = frame.time_s
-        return still
+            return ""
+        fit, watch, since_s = self._fit, self._still, self._since_s
+        watch.look(frame, self.lasting.reference.gravity_m_s2)
+        if fit is None or watch.since_s <= since_s:
+            if watch.still_s > 0.0:
+                self._end_episode()
+                self._order.newest_s = self._order.used_s = frame.time_s
+            return WAITS if watch.still_s > 0.0 else ""
+        if watch.still_s == 0.0:
+            if self._rests:
+                self._learn()
+                self._end_episode()
+        elif self.status == "tracking" and watch.still_s >= QUIET_S:
+            settled = self.last is not None and self.last.settled
+            moved_m = fit.motion_since(watch.since_s - since_s) if settled else np.inf
+            self._rests = self._rests or watch.rests(moved_m / float(np.mean(frame.std_m)))
+        if self._rests:
+            self._order.used_s = frame.time_s
+        return RESTS if self._rests else ""
 
     def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
         """What to note of a frame's time; None where the frame is not to be used."""
         verdict = self._order.look(stamp_s, self.status == "starting")
         if verdict.jumped:
+            self._still = StillWatch()
             self._learn()
             self.counters.resets += 1
         if verdict.jumped or verdict.gap:

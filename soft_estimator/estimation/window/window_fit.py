@@ -110,6 +110,12 @@ class WindowFit:
         """The step to the minimum, damped only where the last steps had to be."""
         return self.step(self.at, self._damping if self._damping > _FREE_DAMPING else 0.0)
 
+    def motion_since(self, time_s: float) -> float:
+        """How far the body moved in the window's frames from time_s [s] on, where it moved most [m]."""
+        xp, last = self.motion.backend.xp, self.frames[-1].after.state.u
+        there = [e.after.state.u for e in self.frames if e.frame.time_s >= time_s]
+        return max((float(xp.abs(u - last).max()) for u in there), default=0.0)
+
     def add(self, frame: Frame) -> None:
         """Go on to a new frame."""
         self._damping = min(self._damping, _MOST_DAMPING_OF_A_NEW_FRAME)
