@@ -149,6 +149,15 @@ class Episodes:
             fit.slide(keep, self._drift(), config.forgetting)
         return keep < before
 
+    def above_cells(self, fit: WindowFit) -> float:
+        """How far the body is above the plane in a window's newest frame, in cells; inf without a plane."""
+        if self.model.contact is None:
+            return np.inf
+        body, values = self.model.body, fit.motion.parameters(fit.at.z)
+        u = self.backend.to_host(fit.frames[-1].after.state.u).astype(np.float64)
+        height_m = body.surface_positions_m(u) @ values.plane_normal + values.plane_offset_m
+        return float(height_m.min()) / body.grid.spacing_m
+
     def _doubt_pose(self, fit: WindowFit) -> None:
         """Widen the prior of a held body's pose where that turns out to be further off than was stated."""
         if fit.slid or self.lasting.begun or not self.lasting.beside or not fit.holds:

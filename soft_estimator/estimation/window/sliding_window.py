@@ -361,7 +361,7 @@ class SlidingWindow:
         first = fit.only_frame
         if first is None or not self.episodes.free or not isinstance(self.kinds.of(first), SurfaceDistance):
             return ""
-        bent = self._bent.look(stamp_s, fit.settled(0), self.config.bent_patience_s)
+        bent = self._bent.look(stamp_s, fit.settled(0), self.config.bent_patience_s, self.episodes.above_cells(fit))
         if bent:
             self._end_episode()
             self._order.newest_s = stamp_s
