@@ -8,7 +8,7 @@ import numpy as np
 
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.residuals.interface import Frame
-from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame, middle_of
+from soft_estimator.estimation.residuals.observed_frame import RAY_CURVATURE_SHARE, ObservedFrame
 
 LEAST_POINTS = 20  # a frame with fewer cannot even tell the six numbers of a pose from its noise
 OUT_OF_ORDER_S = 0.2  # a stamp that goes back by less is a straggler of a queue, by more a recording that began anew
@@ -91,5 +91,5 @@ def first_velocity(first: Frame, second: Frame, gravity_m_s2: np.ndarray) -> np.
     if not (isinstance(first, ObservedFrame) and isinstance(second, ObservedFrame)):
         return None
     passed = second.time_s - first.time_s
-    went = middle_of(second.points_m) - middle_of(first.points_m)
+    went = np.median(second.points_m, axis=0) - np.median(first.points_m, axis=0)
     return went / passed - 0.5 * passed * gravity_m_s2
