@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,6 +49,22 @@ class Measured:
         """Replace some of the points by others."""
         for name in self.__dataclass_fields__:
             getattr(self, name)[rows] = getattr(other, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Weights (n, 8) of the cells' nodes (n, 8) in points, which are spread over the body's nodes when they are asked
+    for: of a motion that is only tried nobody asks."""
+
+    field: CarriedField
+    nodes: np.ndarray
+    weights: np.ndarray
+
+    @cached_property
+    def matrix(self) -> sp.csr_matrix:
+        """Of the body's nodes, (n, N)."""
+        starts, shape = np.arange(0, self.weights.size + 1, 8), (len(self.weights), len(self.field.phi_m))
+        return sp.csr_matrix((self.weights.ravel(), self.nodes.ravel(), starts), shape) @ self.field.follow
 
 
 class CarriedSurface:
@@ -112,12 +129,7 @@ class CarriedSurface:
                 f"point {k} at {np.round(points[k], 4).tolist()} m is not at the body; give points inside it or on it"
             )
         weights = np.where(CORNER_OFFSETS[None] == 1, local[:, None], 1 - local[:, None]).prod(axis=2)
-        return self.spread(field.cell_nodes[found], weights)
-
-    def spread(self, nodes: np.ndarray, weights: np.ndarray) -> sp.csr_matrix:
-        """Weights of the body's nodes (n, N) from those of the cells' nodes (n, 8)."""
-        starts, shape = np.arange(0, weights.size + 1, 8), (len(weights), len(self.field.phi_m))
-        return sp.csr_matrix((weights.ravel(), nodes.ravel(), starts), shape) @ self.field.follow
+        return Spread(field, field.cell_nodes[found], weights).matrix
 
 
 def onto_surface(

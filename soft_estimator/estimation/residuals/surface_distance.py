@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +11,7 @@ from scipy.spatial import cKDTree
 
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.residuals.carried_field import HALO_CELLS, CarriedField
-from soft_estimator.estimation.residuals.carried_surface import CarriedSurface
+from soft_estimator.estimation.residuals.carried_surface import CarriedSurface, Spread
 from soft_estimator.estimation.residuals.interface import (
     FrameAdjoint,
     FrameChanges,
@@ -82,13 +83,20 @@ class Residuals:
 
     Attributes:
         value_m: (n,). Outside is positive.
-        parts: (weights (n, N) sparse, direction (n, 3)) pairs: δvalue = -Σ direction · (weights @ δu).
+        rides: (weights of nodes, direction (n, 3)) pairs, see `parts`.
         far: points beyond the halo, which feel the distance to the nearest surface vertex only, (n,).
     """
 
     value_m: np.ndarray
-    parts: tuple[tuple[sp.csr_matrix, np.ndarray], ...]
+    rides: tuple[tuple[Spread | sp.csr_matrix, np.ndarray], ...]
     far: np.ndarray
+
+    @cached_property
+    def parts(self) -> list[tuple[sp.csr_matrix, np.ndarray]]:
+        """(weights (n, N) sparse, direction (n, 3)) pairs: δvalue = -Σ direction · (weights @ δu)."""
+        first, *others = self.rides
+        felt = [first, *(ride for ride in others if ride[1].any())]
+        return [(ride.matrix if isinstance(ride, Spread) else ride, direction) for ride, direction in felt]
 
     def change(self, du: np.ndarray) -> np.ndarray:
         """Change of the residuals (n,) for a change du (N, 3) of the nodes."""
@@ -121,10 +129,10 @@ def point_residuals(
     """
     carried = CarriedSurface(field, u, backend)
     at = carried.measure(frame.points_m, point_bias(frame))
-    found, h, tilt = at.cell >= 0, field.spacing_m, carried.spread(at.nodes, at.slopes)
+    found, h, tilt = at.cell >= 0, field.spacing_m, Spread(field, at.nodes.copy(), at.slopes)
     if frame.along is not None:
         carried.measure_along(frame.points_m, frame.along, line_bias(frame), at)
-    value, near = at.value, carried.spread(at.nodes, at.weights)
+    value, near = at.value, Spread(field, at.nodes, at.weights)
     # Blend: 0 on the body, 1 from the halo's end on.
     t = np.where(found, np.clip(value / h - (HALO_CELLS - 1), 0.0, 1.0), 1.0)
     blend, blend_slope = t**2 * (3 - 2 * t), 6 * t * (1 - t) / h
