@@ -35,7 +35,7 @@ def inner_balls(field: Field, body: Field, stands: bool) -> tuple[np.ndarray, np
         return places, np.zeros(0)
     obstacles = np.concatenate([_edge_of_free(field), places + _BEYOND * body.spacing_m * normals])
     tree = cKDTree(obstacles)
-    radius = np.full(len(places), 0.5 * float(np.ptp(places, axis=0).max()))
+    radius: np.ndarray = np.full(len(places), 0.5 * float(np.ptp(places, axis=0).max()))
     if stands:  # a ball that touches p with the normal n stands on the support with p_z = ρ (1 + n_z)
         radius = np.minimum(radius, np.maximum(places[:, 2], 0.0) / np.maximum(1.0 + normals[:, 2], 1e-3))
     for _ in range(_SHRINKINGS):
