@@ -12,7 +12,7 @@ from soft_estimator.camera.observing import surface_frame
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.fitting.widening import Before, widening
 from soft_estimator.estimation.problem import kinds_of
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, middle_of
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.whole_cloud import WholeCloud
 from soft_estimator.estimation.variables import make_variables
@@ -21,6 +21,7 @@ from soft_estimator.estimation.window.other_stiffness import FACTORS, OtherStiff
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.estimation.window.still import middle_of
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.physics.frame_times import displacements_from

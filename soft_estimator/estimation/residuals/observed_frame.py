@@ -50,15 +50,6 @@ class ObservedFrame:
         )
 
 
-def middle_of(points_m: np.ndarray) -> np.ndarray:
-    """The middle of a cloud (n, 3): along each axis the mean of the middle half, (3,) [m].
-
-    Strays do not move it, and neither do the pixels' columns, between which a median jumps.
-    """
-    cut = len(points_m) // 4
-    return np.sort(points_m, axis=0)[cut : len(points_m) - cut].mean(axis=0)
-
-
 def is_isotropic(frame: object) -> bool:
     """Whether a frame is a cloud all of whose noise is the same in all directions."""
     if not isinstance(frame, ObservedFrame):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, middle_of
+from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 
 WAITS = "it lies still or is held still: it tells nothing until it moves"
 RESTS = "it has come to rest: what is known of it holds until it moves again"
@@ -19,11 +19,20 @@ RESTS = "it has come to rest: what is known of it holds until it moves again"
 # edges, and a hand is never quite still.
 _MOVED = 2.0
 _SURE = 1.5  # times that: what a fall from rest must have gone in the time between, or the two cannot be told apart
-# At rest is what stays for that long [s] while its model does not move either, by that part of the points' noise: 400
-# points together would hardly show it. And what stays for that long whatever its model does: a body that swings by less
-# than the noise has told what it could after ten periods of 0.1 s.
+# At rest is what stays for that long [s] while its model does not move either, by more than that part of the points'
+# noise: little beside the motion that led there, though 400 points together would still show it. And what stays for the
+# longer time whatever its model does: a body that swings by less than twice the noise has then done so for a second.
 QUIET_S, _QUIET = 0.25, 0.2
 _RESTS_S = 1.0
+
+
+def middle_of(points_m: np.ndarray) -> np.ndarray:
+    """The middle of a cloud (n, 3): along each axis the mean of the middle half, (3,) [m].
+
+    Strays do not move it, and neither do the pixels' columns, between which a median jumps.
+    """
+    cut = len(points_m) // 4
+    return np.sort(points_m, axis=0)[cut : len(points_m) - cut].mean(axis=0)
 
 
 class StillWatch:
