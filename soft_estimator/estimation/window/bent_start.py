@@ -26,7 +26,7 @@ UNEVEN = 0.25
 _WIDEN = 0.2
 _WIDEST = 0.5  # beyond half of itself a value is not known anyway
 # Parts of a cell: nearer to the ground than that, a bent body is bent by the ground, in ways that a start from the rest
-# shape knows nothing of. A pear of 11 kPa was begun with so, bouncing, and came out at 31 ± 8 kPa.
+# shape knows nothing of. A pear of 11 kPa, begun with so in mid-bounce from a poor first velocity, stood at 31 ± 8 kPa.
 _GROUNDED = 0.5
 
 
