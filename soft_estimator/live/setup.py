@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -13,7 +14,8 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.window.episode import FoundPose, Locate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
-from soft_estimator.perception.register import PoseRefused, register
+from soft_estimator.perception.placed_shape import prepare_model
+from soft_estimator.perception.register import PoseFit, PoseRefused, register
 from soft_estimator.perception.settings import RegisterSettings
 from soft_estimator.physics.body import Body
 from soft_estimator.scene.scene import Scene
@@ -70,7 +72,9 @@ def look_from(
     if window.sensor_m is not None and float(np.linalg.norm(window.sensor_m - sensor)) < _STILL_M:
         return
     window.sensor_m = sensor
-    if window.locate is not None:
+    if isinstance(window.locate, Locator):
+        window.locate = window.locate.seen_from(sensor)
+    elif window.locate is not None:
         window.locate = locator(scene, sensor, register_settings)
 
 
@@ -90,19 +94,30 @@ def locator(scene: Scene, sensor_m: np.ndarray | None = None, settings: Register
     return Locator(scene.body, sensor, up, settings or RegisterSettings())
 
 
-@dataclass(frozen=True, eq=False)
 class Locator:
-    """Finds a body in points that a camera at sensor_m [m] saw, by its shape; up: unit vector, (3,)."""
+    """Finds a body in points that a camera at sensor_m [m] saw, by its shape; up: unit vector, (3,).
 
-    body: Body
-    sensor_m: np.ndarray
-    up: np.ndarray
-    settings: RegisterSettings
+    It looks first for the body turned as it was found before: a robot drops what it holds the same way again, and while
+    a window waits for a body to fly, each frame shows it turned by little.
+    """
+
+    def __init__(self, body: Body, sensor_m: np.ndarray, up: np.ndarray, settings: RegisterSettings) -> None:
+        self.body, self.sensor_m, self.up, self.settings = body, sensor_m, up, settings
+        self._shape = prepare_model(body.grid)
+        self._last: PoseFit | None = None
+
+    def seen_from(self, sensor_m: np.ndarray) -> Locator:
+        """The same from another place [m], (3,)."""
+        other = copy(self)
+        other.sensor_m = sensor_m
+        return other
 
     def __call__(self, points_m: np.ndarray, std_m: np.ndarray) -> FoundPose:
-        fit = register(self.body.grid, points_m, std_m, self.sensor_m, self.up, self.settings)
+        fit = register(self._shape, points_m, std_m, self.sensor_m, self.up, self.settings, self._last)
         if isinstance(fit, PoseRefused):
             return FoundPose(None, None, fit.reason)
+        least = fit.excess if self._last is None else min(fit.excess, self._last.excess)
+        self._last = replace(fit, excess=least)  # what is taken as good must not get worse little by little
         # How far the points lie off is for the window to judge (`BentStarts`), which waits but not for ever: a scanned
         # shape is never as exact as a drawn one.
         # The simulation turns about the centroid c: x = c + R (X - c) + t.

@@ -22,6 +22,10 @@ from soft_estimator.perception.settings import RegisterSettings
 _ROUGHNESS = 0.01  # mean square slope error of a trilinear field across the surface
 _GRID_ERROR = 0.05  # of a cell: shift of a pose by the field's error, which no number of points averages out
 _STRAYS = 0.01  # share of the points beyond either end of a cloud that says nothing of its size
+_WIDTHS = np.array([0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.04, 0.03, 0.03])  # of the shape's size, one a round
+# How much worse than the last one a pose may fit and still be the same body turned the same way. Of 84 clouds of a
+# duck, a brick and a ring elsewhere, turned by 0.1 rad or any, 59 were taken by these, none 2 degrees or 2 mm off.
+_LESS_FITNESS, _LESS_SEEN, _MORE_EXCESS = 0.03, 0.1, 1.4
 _PRIOR = np.array([1.0, 1.0])  # weak knowledge [1/rad², 1/m²] that keeps the covariance of a symmetric body finite
 
 
@@ -38,6 +42,7 @@ class PoseFit:
         fitness: share of points on the shape within what noise and grid explain.
         seen: share of the shape's side facing the sensor that has points.
         rms_m: root mean square distance [m] of the points that fit.
+        excess: their mean square distance over what noise and grid explain.
         rivals: other poses (rotation, translation) that fit as well: symmetric ones, or an ambiguity.
     """
 
@@ -48,6 +53,7 @@ class PoseFit:
     fitness: float
     seen: float
     rms_m: float
+    excess: float
     rivals: tuple[Pose, ...] = ()
 
 
@@ -60,20 +66,23 @@ class PoseRefused:
 
 
 def register(
-    rest: SignedDistanceGrid,
+    rest: SignedDistanceGrid | ShapeModel,
     points_m: np.ndarray,
     std_m: np.ndarray,
     sensor_m: np.ndarray,
     up: np.ndarray | tuple[float, float, float] = (0.0, 0.0, 1.0),
     settings: RegisterSettings | None = None,
+    last: PoseFit | None = None,
 ) -> PoseFit | PoseRefused:
     """Find the pose of a rest shape in the object points of one cloud.
 
     Args:
-        rest: the shape in its body frame.
+        rest: the shape in its body frame, or the same prepared.
         points_m, std_m: object points (n, 3) [m] and their noise (n,) [m], as `ObjectFinder` gives them.
         sensor_m: where the sensor is [m], (3,).
         up: direction about which yaw turns: the support plane's normal, or against gravity.
+        last: how it lay in a cloud before. Turned as it was then it is tried first, and taken where it fits as well:
+            that takes a twentieth of the time of a search.
     """
     settings = settings or RegisterSettings()
     points, std = np.ascontiguousarray(points_m, dtype=np.float64), np.asarray(std_m, dtype=np.float64)
@@ -81,17 +90,42 @@ def register(
         return PoseRefused(f"{len(points)} points are too few to find a pose; at least 20 are needed")
     if not (np.isfinite(points).all() and np.isfinite(std).all() and (std > 0).all()):
         raise ValueError("points_m and std_m must be finite and std_m positive; pass what ObjectFinder returns")
-    model, sensor = prepare_model(rest), np.asarray(sensor_m, dtype=np.float64)
+    model = rest if isinstance(rest, ShapeModel) else prepare_model(rest)
+    sensor = np.asarray(sensor_m, dtype=np.float64)
     size, longest = widest_m(points, _STRAYS), widest_m(model.vertices)
     if not 0.15 * longest < size < 1.3 * longest:
         return PoseRefused(
             f"the cloud is {size:.3f} m across and the rest shape {longest:.3f} m; "
             "check the shape's scale, or that the points are the object alone"
         )
+    if last is not None:
+        again = _as_before(model, points, std, sensor, last, settings)
+        if again is not None:
+            return again
     extent = float(np.linalg.norm(np.ptp(model.vertices, axis=0)))
     tries = _coarse(model, points, sensor, np.asarray(up, dtype=np.float64), settings, extent)
     best = _fine(model, points, std, sensor, tries, settings)
     return _judge(best, settings)
+
+
+def _as_before(
+    model: ShapeModel,
+    points: np.ndarray,
+    std: np.ndarray,
+    sensor: np.ndarray,
+    last: PoseFit,
+    settings: RegisterSettings,
+) -> PoseFit | None:
+    """The pose near the last one's rotation, where it explains the cloud as well as that one did its own."""
+    rotations, translations = last.rotation[None].copy(), _facing(model, points, sensor, last.rotation[None])
+    sample = np.ascontiguousarray(points[:: max(1, len(points) // settings.coarse_points)])
+    extent = float(np.linalg.norm(np.ptp(model.vertices, axis=0)))
+    _aligned(model, sample, np.full(len(sample), 0.003), rotations, translations, extent * _WIDTHS)
+    fit = _fine(model, points, std, sensor, [(rotations[0], translations[0])], settings)
+    if not isinstance(_judge(fit, settings), PoseFit) or fit is None:
+        return None
+    as_good = fit.fitness > last.fitness - _LESS_FITNESS and fit.seen > last.seen - _LESS_SEEN
+    return fit if as_good and fit.excess < _MORE_EXCESS * last.excess else None
 
 
 def follow(
@@ -141,15 +175,10 @@ def _coarse(
 ) -> list[Pose]:
     """The best poses of all tries, most promising first, without near doubles."""
     rotations = start_rotations(up, settings.yaw_steps, settings.flips)
-    middle = points.mean(axis=0)
-    toward = (sensor - middle) / np.linalg.norm(sensor - middle)
-    facing = np.maximum(model.normals @ np.einsum("hij,i->hj", rotations, toward).T, 0.0) * model.areas[:, None]
-    visible = facing.T @ model.vertices / facing.sum(axis=0)[:, None]  # (h, 3): centre of the side the sensor would see
-    translations = middle - np.einsum("hij,hj->hi", rotations, visible)
+    translations = _facing(model, points, sensor, rotations)
     sample = np.ascontiguousarray(points[:: max(1, len(points) // settings.coarse_points)])
-    widths = extent * np.array([0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.04, 0.03, 0.03])
     start = rotations.copy()
-    cost = _aligned(model, sample, np.full(len(sample), 0.003), rotations, translations, widths)[0]
+    cost = _aligned(model, sample, np.full(len(sample), 0.003), rotations, translations, extent * _WIDTHS)[0]
     turned = np.arccos(np.clip((np.einsum("hij,hij->h", start, rotations) - 1) / 2, -1, 1))
     cost = np.where(turned <= settings.max_tilt_rad, cost, np.inf)
     order = [int(h) for h in np.argsort(cost, kind="stable") if np.isfinite(cost[h])]
@@ -157,6 +186,15 @@ def _coarse(
     tree = cKDTree(sample)
     scores = [score_pose(model, pose, sample, tree, sensor, 0.1 * extent)[0] for pose in distinct]
     return [distinct[i] for i in np.argsort(scores, kind="stable")[: settings.keep]]
+
+
+def _facing(model: ShapeModel, points: np.ndarray, sensor: np.ndarray, rotations: np.ndarray) -> np.ndarray:
+    """Translations (h, 3) [m] that put the side which the sensor would see of the turned shape where the points are."""
+    middle = points.mean(axis=0)
+    toward = (sensor - middle) / np.linalg.norm(sensor - middle)
+    facing = np.maximum(model.normals @ np.einsum("hij,i->hj", rotations, toward).T, 0.0) * model.areas[:, None]
+    visible = facing.T @ model.vertices / facing.sum(axis=0)[:, None]  # (h, 3): that side's centre
+    return np.asarray(middle - np.einsum("hij,hj->hi", rotations, visible))
 
 
 def _aligned(
@@ -222,11 +260,11 @@ def _fine(
     distance, _ = distances_to(model, points, (rotations[0], translations[0]))
     fits = np.abs(distance) < 3 * np.hypot(std, 0.25 * model.grid.spacing_m)
     rms = float(np.sqrt(np.mean(distance[fits] ** 2))) if fits.any() else np.inf
-    excess = max(1.0, float(np.mean((distance[fits] / total[fits]) ** 2))) if fits.any() else 1.0
-    covariance = _covariance(normal[0] / excess, points, total, model.grid.spacing_m)
+    excess = float(np.mean((distance[fits] / total[fits]) ** 2)) if fits.any() else 1.0
+    covariance = _covariance(normal[0] / max(excess, 1.0), points, total, model.grid.spacing_m)
     return PoseFit(
         rotations[0], translations[0], points.mean(axis=0), covariance, float(fits.mean()), judged[0][1], rms,
-        tuple(_distinct(rivals, settings.keep)[1:]),
+        excess, tuple(_distinct(rivals, settings.keep)[1:]),
     )  # fmt: skip
 
 

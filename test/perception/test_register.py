@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from perception_scenes import UP, camera_at, has_bunny, make_body, moved, pose_error, pose_trial, shoot, table, yaw
 
+import soft_estimator.perception.register as module
 from soft_estimator.geometry.extent import widest_m
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
 from soft_estimator.perception.placed_shape import prepare_model
@@ -64,6 +65,24 @@ def test_a_known_pose_is_followed_though_a_hand_holds_the_body() -> None:
     assert max(pose_error("brick", best, pose, brick)) < 2.0
     assert kept[: len(own)].mean() > 0.98
     assert not kept[len(own) :][hand[:, 2] > 0.1 + 0.08 + 0.01].any()
+
+
+def test_a_body_turned_as_before_is_found_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The duck higher up and turned by 5 degrees is where it is with no search; turned round it is searched for."""
+    duck, poses = (
+        make_body("duck"),
+        [(yaw(a), np.array([0.0, 0.02, z])) for a, z in ((0.4, 0), (0.49, 0.1), (3.4, 0.1))],
+    )
+    rest = prepare_model(grid_with_cells(duck.vertices_m, duck.faces, 3000))
+    searches: list[int] = []
+    search = module._coarse
+    monkeypatch.setattr(module, "_coarse", lambda *given: searches.append(1) or search(*given))
+    last = None
+    for seed, (pose, count) in enumerate(zip(poses, (1, 1, 2), strict=True)):
+        found, sensor = points_of("duck", pose, seed)
+        last = register(rest, found.points_m, found.std_m, sensor, UP, last=last)
+        assert isinstance(last, PoseFit) and len(searches) == count
+        assert max(pose_error("duck", (last.rotation, last.translation_m), pose, duck)) < 2.0
 
 
 def test_covariance_shows_the_free_turn_of_a_ring_and_covers_the_error() -> None:
