@@ -21,6 +21,7 @@ from soft_estimator.backends.whole_steps import (
     GuardFactory,
     Observer,
     ObserverFactory,
+    Paths,
     State,
     Stepper,
     StepperFactory,
@@ -29,7 +30,7 @@ from soft_estimator.backends.whole_steps import (
     View,
 )
 
-__all__ = ["Array", "Backend", "Guard", "Observer", "State", "Stepper", "TangentStepper", "View"]
+__all__ = ["Array", "Backend", "Guard", "Observer", "Paths", "State", "Stepper", "TangentStepper", "View"]
 
 
 class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops, Protocol):

@@ -22,6 +22,8 @@ MATERIAL: Layout = (
     ("plane_offset_m", 1),
     ("contact_stiffness_pa_per_m", 1),
     ("contact_sharpness_per_m", 1),
+    ("friction_coefficient", 1),
+    ("obstacle_shift_m", 3),
 )
 RELATIVE = ("density_kg_m3", "contact_stiffness_pa_per_m", "youngs_modulus_pa")
 REGIONAL = "youngs_modulus_pa"
@@ -41,8 +43,53 @@ ADJOINT_SUMS: Layout = (
     ("plane_offset_m", 1),
     ("contact_stiffness_pa_per_m", 1),
     ("contact_sharpness_per_m", 1),
+    ("friction_coefficient", 1),
+    ("obstacle_shift_m", 3),
     ("start", 3),
 )
+
+# What a body can touch beside the ground's pressing: an obstacle that presses, rubs or both (1, else 0). Stiffness,
+# sharpness and friction are its own, or the material's (own: 0). Its shape, in its own frame, is the material's plane;
+# z < 0; all points within radius_m of a box of half sides half_m, some of which may be 0; or a signed distance grid. A
+# grid names its table of spline coefficients by number; beyond it the distance is farthest_m and the way back to it.
+PLANE, HALF_SPACE, ROUND, FIELD = range(4)
+OBSTACLE: Layout = (
+    ("kind", 1),
+    ("presses", 1),
+    ("rubs", 1),
+    ("own", 1),
+    ("stiffness_pa_per_m", 1),
+    ("sharpness_per_m", 1),
+    ("friction", 1),
+    ("slip_speed_m_s", 1),
+    ("half_m", 3),
+    ("radius_m", 1),
+    ("grid_origin_m", 3),
+    ("grid_spacing_m", 1),
+    ("grid_nodes", 3),
+    ("farthest_m", 1),
+    ("table", 1),
+)
+
+# Where an obstacle is within a step: rotation and origin of its frame in the world at its start, when forces balance,
+# in its middle and at the end; and how it moves at the second and third, drift + spin x, if it does (1, else 0).
+POSE: Layout = (
+    ("start_turn", 9),
+    ("start_origin_m", 3),
+    ("turn", 9),
+    ("origin_m", 3),
+    ("moves", 1),
+    ("drift_m_s", 3),
+    ("spin_per_s", 9),
+    ("middle_turn", 9),
+    ("middle_origin_m", 3),
+    ("middle_moves", 1),
+    ("middle_drift_m_s", 3),
+    ("middle_spin_per_s", 9),
+    ("end_turn", 9),
+    ("end_origin_m", 3),
+)
+REACH = 37.0  # widths 1/a of its onset beyond which an obstacle is not felt: it presses by 1e-16 of what is firm
 
 
 def size(layout: Layout) -> int:
@@ -60,10 +107,10 @@ def place(layout: Layout, name: str) -> slice:
     raise KeyError(name)
 
 
-def structure(name: str, layout: Layout, regional: str) -> str:
-    """The C structure of a row of doubles that ends with an array of one number for each region."""
+def structure(name: str, layout: Layout) -> str:
+    """The C structure of a row of doubles."""
     fields = "".join(f"    double {field}{'' if count == 1 else f'[{count}]'};\n" for field, count in layout)
-    return f"struct {name} {{\n{fields}    double {regional}[1];\n}};\n"
+    return f"struct {name} {{\n{fields}}};\n"
 
 
 def places(prefix: str, layout: Layout) -> str:
@@ -74,4 +121,6 @@ def places(prefix: str, layout: Layout) -> str:
 
 def kernel_text() -> str:
     """What the kernels of cells and of whole steps are compiled with."""
-    return structure("Material", MATERIAL, REGIONAL) + places("BY", ADJOINT_SUMS) + places("CELL", CELL)
+    material = structure("Material", (*MATERIAL, (f"{REGIONAL}[1]", 1)))  # as many as there are regions
+    touched = structure("Obstacle", OBSTACLE) + structure("Pose", POSE) + f"#define REACH {REACH}\n"
+    return material + touched + places("BY", ADJOINT_SUMS) + places("CELL", CELL)

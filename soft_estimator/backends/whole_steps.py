@@ -2,13 +2,13 @@
 
 Nothing here waits for the device. A stepper holds a batch of systems that share a body and differ in material, plane,
 loads and start. S systems, N nodes, C cells, P contact points, R material regions, H held regions (at least one row),
-K directions, T frames, M nodes of a carried field (the surface's vertices are the last of them), n points.
+O obstacles, K directions, T frames, M nodes of a carried field (the surface's vertices are the last of them), n points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy.typing as npt
 
@@ -16,24 +16,35 @@ Array: TypeAlias = npt.NDArray[Any]  # NumPy's, or CuPy's, which has the same me
 State: TypeAlias = tuple[Array, Array, Array]  # u [m], v [m/s], a (acceleration or mean velocity), each (S, N, 3)
 
 
+class Paths(NamedTuple):
+    """Where what is led is within a step.
+
+    Attributes:
+        held: a row of 13 numbers for each held region, (H, 13): 1 where it moves, its rotation (9) and its shift (3)
+            [m] at the end of the step. obstacles: rows of `layout.POSE`, (O, numbers).
+    """
+
+    held: Array
+    obstacles: Array
+
+
 class Stepper(Protocol):
     """Steps of a batch of systems, forward and backward.
 
-    Materials are rows of `layout.MATERIAL` in SI units, then E of each region [Pa]. A path is a row of 13 numbers for
-    each held region: 1 where it moves, its rotation (9) and its shift (3) [m] at the end of the step. A report is a row
-    of three numbers for each system: iterations, relative residual, status as of `Backend.conjugate_gradient`.
+    Materials are rows of `layout.MATERIAL` in SI units, then E of each region [Pa]. A report is a row of three numbers
+    for each system: iterations, relative residual, status as of `Backend.conjugate_gradient`.
     """
 
     def set_parameters(self, materials: Array, start: Array, /) -> None:
         """Take other materials and initial displacements (S, N, 3) [m] for the same systems."""
 
-    def forward(self, before: State, after: State, paths: Array, report: Array, /) -> None:
-        """One step from `before`, written to `after` and report (S, 3); paths (H, 13)."""
+    def forward(self, before: State, after: State, paths: Paths, report: Array, /) -> None:
+        """One step from `before`, written to `after` and report (S, 3)."""
 
     def start_backward(self) -> None:
         """Forget what the parameters have received so far."""
 
-    def backward(self, before: State, u_after: Array, bar: State, paths: Array, report: Array, /) -> None:
+    def backward(self, before: State, u_after: Array, bar: State, paths: Paths, report: Array, /) -> None:
         """One step backwards: `bar`, the derivatives by the state after the step, become those by the one before."""
 
     def collected(self) -> tuple[Array, Array]:
@@ -72,7 +83,8 @@ class StepperFactory(Protocol):
                 [m], position (N, 3) [m], free (N,), volume (N,) [m³], load (N, 3) [N], slot (N, 27), row_start (N +
                 1,), column, held (N,; region that holds a node, -1 for none), point_nodes, point_weight (P, 8),
                 point_start
-                (C + 1,), point_area (P,) [m²]; and coarse: the preconditioner's coarse grid, or None.
+                (C + 1,), point_area (P,) [m²]; coarse: the preconditioner's coarse grid, or None; and on the host
+                obstacles, rows of `layout.OBSTACLE` (O, numbers), and tables, the splines' coefficients of fields.
             spacing_m: edge of a cell. scheme: the 17 coefficients of the integrator, in its own order of fields.
             contact: 1 with contact, 1 for implicit contact; else 0.
             materials: (S, numbers). start: initial displacements (S, N, 3) [m]. real: precision.
@@ -84,14 +96,15 @@ class Guard(Protocol):
     """Sums over a stepper's states and steps that tell whether a step can be trusted.
 
     A row of sums holds 11 numbers: elastic energy [J], fill-weighted squared turn that was not foreseen, kinetic energy
-    [J], potential of gravity and loads [J], work on held nodes [J], contact energy [J], stiffness of extrapolated
-    contact [N/m], the largest ratio of that to what holds against it at a point, momentum (3) [N s].
+    [J], potential of gravity and loads [J], work of held nodes and obstacles that are led [J], contact energy [J],
+    stiffness of extrapolated contact [N/m], the largest ratio of that to what holds against it at a point, momentum (3)
+    [N s].
     """
 
-    def state(self, u: Array, v: Array, out: Array, /) -> None:
-        """Energies and momentum of a state, u and v (S, N, 3), into out (S, 11)."""
+    def state(self, u: Array, v: Array, paths: Paths, out: Array, /) -> None:
+        """Energies and momentum of the state at the end of paths, u and v (S, N, 3), into out (S, 11)."""
 
-    def step(self, before: State, after: State, paths: Array, out: Array, /) -> None:
+    def step(self, before: State, after: State, paths: Paths, out: Array, /) -> None:
         """The sums of the step that the stepper has just made, into out (S, 11)."""
 
 
@@ -113,7 +126,7 @@ class TangentStepper(Protocol):
         u_after: Array,
         changes: State,
         out: State,
-        paths: Array,
+        paths: Paths,
         tolerance: float,
         report: Array,
         least: Array | None = None,
@@ -126,7 +139,7 @@ class TangentStepper(Protocol):
             start: changes of the initial displacement (K, N, 3) [m], needed where held
                 regions move.
             before: state before the step, each (N, 3). u_after: displacement after it (N, 3). changes: of the state
-                before it, each (K, N, 3). paths: (H, 13). tolerance: of the solves, relative. report: out, (K, 3).
+                before it, each (K, N, 3). tolerance: of the solves, relative. report: out, (K, 3).
             least: right-hand sides no larger than this, (K,) [N], are solved by zero; None: all of them are solved.
         """
 

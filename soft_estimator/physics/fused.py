@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.backends.interface import Array, Backend, Paths
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
 from soft_estimator.physics.fused_guard import failed, first_unsound
+from soft_estimator.physics.fused_obstacles import ObstaclePoses, ground_of, touchables
 from soft_estimator.physics.fused_setup import StartedSimulation, add_sums, body_arrays, material_row
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
@@ -33,14 +34,16 @@ _SCHEME = (
 GUARD_SUMS = 11  # of a state, see `fused_guard`
 
 # The laws that whole steps know; anything else is left to the plain classes.
-FUSED_LAWS = frozenset(("inertia", "corotated", "loads", "plane_contact"))
+FUSED_LAWS = frozenset(("inertia", "corotated", "loads", "plane_contact", "obstacle_contact", "friction"))
 
 
 def can_fuse(model: Model, backend: Backend) -> bool:
     """Whether the backend has a stepper and the model nothing that it does not know (weakly held regions, ...)."""
     known = all(law.fused in FUSED_LAWS for law in model.laws)
     plain = model.solver.rounds == 1 and not model.rests and model.modes is None
-    return backend.stepper is not None and known and plain
+    if backend.stepper is None or not known or not plain:
+        return False
+    return all(touched.law.implicit for touched in touchables(model) if touched.presses)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class FusedBatch:
         self.model, self.backend = model, backend
         first = StartedSimulation(model, parameters[0], backend)
         self.simulations = [first, *(first.with_parameters(p) for p in parameters[1:])]
-        law, solver = model.contact, model.solver
+        law, solver = ground_of(model), model.solver
+        self._poses = ObstaclePoses(touchables(model), model.integrator)
         contact = (0.0, 0.0) if law is None else (1.0, float(law.implicit))
         if backend.stepper is None or backend.guard is None:  # `can_fuse` has looked
             raise AssertionError(backend.name)
@@ -132,22 +136,25 @@ class FusedBatch:
         report = both[: steps * len(states) * 3].reshape(steps, len(states), 3)
         guard = both[-(steps + 1) * len(states) * GUARD_SUMS :].reshape(steps + 1, len(states), GUARD_SUMS)
         out = Roll(parts[0], parts[1], parts[2], time_s, report, guard, both)
-        paths = self.paths(time_s[1:])
-        self.guard.state(out.u[0], out.v[0], guard[0])
+        paths = self.paths(_from_to(np.append(time_s[0], time_s)))
+        self.guard.state(out.u[0], out.v[0], paths[0], guard[0])
         for k in range(steps):
-            self.stepper.forward(out.at(k), out.at(k + 1), paths[k], report[k])
-            self.guard.step(out.at(k), out.at(k + 1), paths[k], guard[k + 1])
+            self.stepper.forward(out.at(k), out.at(k + 1), paths[k + 1], report[k])
+            self.guard.step(out.at(k), out.at(k + 1), paths[k + 1], guard[k + 1])
         return out
 
-    def paths(self, times_s: np.ndarray) -> Array:
-        """Motion of the strongly held regions at given times, (T, regions, 13); at least one row of zeros."""
+    def paths(self, times_s: np.ndarray) -> list[Paths]:
+        """Where held regions and obstacles are within steps that start and end at times (T, 2); uploaded together."""
         held = self.model.dirichlet.held
         out = np.zeros((len(times_s), max(1, len(held)), 13))
         for r, (_, path) in enumerate(held):
-            for k, time in enumerate(times_s if path.moves else []):
+            for k, time in enumerate(times_s[:, 1] if path.moves else []):
                 q, shift = path.at(float(time))
                 out[k, r] = [1.0, *q.ravel(), *shift]
-        return self.backend.to_device(out)
+        obstacles = self._poses.of_steps(times_s)
+        both = self.backend.to_device(np.concatenate([out.ravel(), obstacles.ravel()]))
+        regions, led = both[: out.size].reshape(out.shape), both[out.size :].reshape(obstacles.shape)
+        return [Paths(*at) for at in zip(regions, led)]
 
     def start_sums(self) -> np.ndarray:
         """Derivatives by the initial displacement through held nodes that move, (systems, N, 3)."""
@@ -167,7 +174,7 @@ class FusedBatch:
         """
         xp = self.backend.xp
         bar = tuple(xp.zeros_like(x) for x in roll.at(0))
-        report, paths = xp.zeros_like(roll.report), self.paths(roll.time_s[1:])
+        report, paths = xp.zeros_like(roll.report), self.paths(_from_to(roll.time_s))
         self.stepper.start_backward()
         for k in range(len(roll.report), 0, -1):
             _add(bar, state_bars(k))
@@ -249,7 +256,7 @@ class FusedAdjoint(Adjoint):
         self.batch.serve(self._fused)
         out = StateGradient(bar.u.copy(), bar.v.copy(), bar.a.copy())
         self._reports.append(self.simulation.xp.zeros((1, 3)))
-        paths = self.batch.paths(np.array([after.time_s]))[0]
+        paths = self.batch.paths(np.array([[before.time_s, after.time_s]]))[0]
         states = (before.u, before.v, before.a)
         self.batch.stepper.backward(states, after.u, (out.u, out.v, out.a), paths, self._reports[-1])
         return out, SolveReport(0, float("nan"))
@@ -271,6 +278,11 @@ class FusedAdjoint(Adjoint):
             add_sums(self.gradient, self.simulation.parameters, sums[0], lame_sums[0])
             self.start_bar = self.start_bar + self.batch.start_sums()[0]
         return super().finish(bar)
+
+
+def _from_to(times_s: np.ndarray) -> np.ndarray:
+    """Start and end of the steps between times, (T - 1, 2)."""
+    return np.stack([times_s[:-1], times_s[1:]], axis=1)
 
 
 def _add(bar: tuple, more: tuple | None) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from soft_estimator.backends.layout import ADJOINT_SUMS, MATERIAL, REGIONAL, RELATIVE, place
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.coarse import coarse_grid
+from soft_estimator.physics.fused_obstacles import obstacle_rows, touchables
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.parameters import Parameters, lame, lame_slope
 from soft_estimator.physics.state import State
@@ -36,8 +37,8 @@ LARGEST_WITH_COARSE_LEVEL = 60_000  # nodes; beyond, a GPU streams the matrix an
 def material_row(p: Parameters) -> np.ndarray:
     """A row of the stepper's materials; a parameter that the model does not have is 1."""
     derived = dict(zip(("lam", "mu"), lame(p.poissons_ratio)))
-    values = [derived[name] if name in derived else p.values.get(name, 1.0) for name, _ in MATERIAL]
-    return np.concatenate([*(np.ravel(value) for value in values), getattr(p, REGIONAL)])
+    values = [(derived[name] if name in derived else p.values.get(name, 1.0), count) for name, count in MATERIAL]
+    return np.concatenate([*(np.broadcast_to(value, count) for value, count in values), getattr(p, REGIONAL)])
 
 
 def direction_row(p: Parameters, d: ParameterGradient) -> np.ndarray:
@@ -74,6 +75,7 @@ def body_arrays(s: Simulation) -> dict[str, Any]:
     load = s.model.load_n if len(s.model.load_n) else np.zeros((body.node_count, 3))
     near, spread = mass_stencil(body)
     own: tuple[str, ...] = ("cell_nodes", "node_cells", "cell_region", "gradient_index", "table", "position")
+    obstacles, tables = obstacle_rows(touchables(s.model))
     own += ("free", "volume", "slot", "row_start", "column", "point_nodes", "point_weight", "point_start", "point_area")
     return {
         **{name: getattr(d, name) for name in own},
@@ -83,6 +85,8 @@ def body_arrays(s: Simulation) -> dict[str, Any]:
         "spread": to_device(spread, d.dtype),
         "mass_table": body.cells.consistent_mass_table_m3,
         "coarse": _coarse_arrays(s),
+        "obstacles": obstacles,
+        "tables": tables,
     }
 
 

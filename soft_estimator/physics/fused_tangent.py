@@ -111,7 +111,7 @@ class FusedTangent:
             after.u,
             (changes.u, changes.v, changes.a),
             (out.u, out.v, out.a),
-            s.batch.paths(np.array([after.time_s]))[0],
+            s.batch.paths(np.array([[before.time_s, after.time_s]]))[0],
             self.tolerance,
             self._reports[-1],
             self._least,

@@ -176,6 +176,11 @@ class SolidLaw:
     centre_m: np.ndarray = field(default_factory=lambda: np.zeros(3))
     path: PosePath | None = None
 
+    @property
+    def fused(self) -> bool:
+        """Whether whole steps on a device know its shape."""
+        return type(self.solid) in (HalfSpace, Round, Field)
+
     def bind(self, backend: Backend, values: Parameters) -> PlacedSolid:
         return PlacedSolid(backend, self, np.asarray(values.values.get(SHIFT, np.zeros(3))))
 

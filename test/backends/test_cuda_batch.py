@@ -99,7 +99,7 @@ def prepared(cuda, make_scene, kind="contact", dtype=np.float64, systems=5):
     sets = spread(base, systems)
     batch = FusedBatch(model, sets, cuda)
     roll = batch.roll(batch.initial(), 1)
-    batch.stepper.linearise(roll.at(0))
+    batch.stepper.linearise(roll.at(0), batch.paths(roll.time_s[None, :2])[0])
     systems_on_host = []
     for parameters in sets:
         sim = Simulation(model, parameters)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from soft_estimator.backends import choose_backend
 from soft_estimator.geometry.shapes import Box, Sphere, sample
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.energy import balance
-from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
 from soft_estimator.physics.model import build_model
 from soft_estimator.physics.parameters import Parameters
@@ -156,13 +154,6 @@ def test_a_coefficient_of_zero_is_no_friction_at_all(block):
         states = [s.step(state)[0] for s, state in zip((rubbing, plain), states)]
     assert np.array_equal(states[0].u, states[1].u) and np.array_equal(states[0].v, states[1].v)
     assert len(plain.drifts) == 2 and len(rubbing.drifts) == 0
-
-
-def test_whole_steps_leave_friction_to_the_loops(block):
-    """A backend that runs whole steps does not know friction: such a model is not handed to it."""
-    reference = choose_backend("reference")
-    models = [lying(block, c, theta_scheme(0.004)).model for c in (None, 0.3)]
-    assert [can_fuse(model, reference) for model in models] == [True, False]
 
 
 def test_nonsense_is_refused_in_one_line(block):

@@ -7,13 +7,14 @@
 #define SURPRISE 1   // of cells, weighted by how full they are
 #define KINETIC 2
 #define POTENTIAL 3  // of gravity and dead loads
-#define WORK 4       // on held nodes that move
+#define WORK 4       // of held nodes and obstacles that move
 #define CONTACT 5
 #define STIFFNESS 6  // of extrapolated contact
 #define GIVE 7       // the largest of stiffness over what holds against it, at a point
 #define MOMENTUM 8   // (3)
 #define SUMS 11
 #define NODE_SUMS 6
+#define POINT_SUMS 4
 
 // Rotation of the cell of eight lanes at displacement `corner` of the lane's corner.
 __device__ inline void rotation_at(const double *corner, int p, double spacing, double *r) {
@@ -137,18 +138,48 @@ __device__ inline double softplus_integral(double a, double delta) {
     return (t > 0.0 ? sixth + 0.5 * t * t - dilogarithm : dilogarithm) / (a * a);
 }
 
-// parts (systems, 3, P): contact energy after the step; stiffness and give of extrapolated contact.
+// Contact's energy [J] of a point at x that presses against an obstacle, at one moment of a step.
+__device__ inline double energy_at(const Touchable &touched, double area, const double *x) {
+    const double distance = touched.distance(x);
+    if (!(distance < REACH / touched.sharpness)) return 0.0;
+    return touched.stiffness * area * softplus_integral(touched.sharpness, distance);
+}
+
+// Work [J] of an obstacle that moves, on a point that goes from x to x_after: the energy that its motion gives to both
+// places, and what it drags the point along by.
+__device__ inline double work_of(const Obstacle &o, const Material &m, const Pose &pose, double step, double area,
+                                 const double *x, const double *x_after) {
+    const Touchable start(o, m, pose.start_turn, pose.start_origin_m), end(o, m, pose.end_turn, pose.end_origin_m);
+    double work = 0.0;
+    if (o.presses != 0.0)
+        work = 0.5 * (energy_at(end, area, x) - energy_at(start, area, x) + energy_at(end, area, x_after) -
+                      energy_at(start, area, x_after));
+    if (o.rubs == 0.0) return work;
+    const Touchable middle(o, m, pose.middle_turn, pose.middle_origin_m);
+    double there[3], moving[3], slip[3], w[3];
+    for (int k = 0; k < 3; ++k) there[k] = 0.5 * (x[k] + x_after[k]);
+    Felt at;
+    if (!feels(middle, area, there, at)) return work;
+    carried(pose.middle_moves, pose.middle_drift_m_s, pose.middle_spin_per_s, there, moving);
+    for (int k = 0; k < 3; ++k) slip[k] = (x_after[k] - x[k]) / step - moving[k];
+    at.along(slip, w);
+    const double size = sqrt(dot(w, w) + o.slip_speed_m_s * o.slip_speed_m_s);
+    return work - step * middle.friction * at.press() / size * dot(w, moving);
+}
+
+// parts (systems, 4, P): contact energy after the step; stiffness and give of extrapolated contact; work of obstacles.
 extern "C" __global__ void guard_points(const Body *bodies, const Scheme *schemes, const double *materials, int width,
-                                        const real *u, const real *v, const real *a, const real *u_after,
-                                        const real *blocks, double *parts) {
+                                        int count, const Obstacle *obstacles, const Pose *poses, const real *u,
+                                        const real *v, const real *a, const real *u_after, const real *blocks,
+                                        double *parts) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int64 t = thread_index(), system = blockIdx.y, offset = 3 * body.nodes * system;
     if (t >= body.point_count) return;
     const Material &m = material_of(materials, width, system);
     const double factor = m.contact_stiffness_pa_per_m * body.points.area[t];
-    double stiff = 0.0, give = 0.0;
-    if (u && scheme.implicit == 0.0) {
+    double stiff = 0.0, give = 0.0, energy = 0.0, work = 0.0;
+    if (u && scheme.contact != 0.0 && scheme.implicit == 0.0) {
         const Motion motion = of_system(u, v, a, offset);
         const double start = distance_of(body, m, t, motion.u);
         double depth, slope;
@@ -162,9 +193,25 @@ extern "C" __global__ void guard_points(const Body *bodies, const Scheme *scheme
             give += weight * weight * 3.0 / ((double)centre[0] + centre[4] + centre[8]);
         }
     }
-    parts += 3 * body.point_count * system;
-    parts[t] = factor * softplus_integral(m.contact_sharpness_per_m, distance_of(body, m, t, u_after + offset));
-    parts[body.point_count + t] = stiff, parts[2 * body.point_count + t] = stiff * give;
+    if (scheme.contact != 0.0)
+        energy = factor * softplus_integral(m.contact_sharpness_per_m, distance_of(body, m, t, u_after + offset));
+    if (count > 0) {
+        double x[3], x_after[3];
+        for (int k = 0; k < 3; ++k) {
+            const double rest = body.points.at(t, body.position, k);
+            x[k] = u ? rest + body.points.at(t, u + offset, k) : rest;
+            x_after[k] = rest + body.points.at(t, u_after + offset, k);
+        }
+        for (int j = 0; j < count; ++j) {
+            const Touchable end(obstacles[j], m, poses[j].end_turn, poses[j].end_origin_m);
+            if (obstacles[j].presses != 0.0) energy += energy_at(end, body.points.area[t], x_after);
+            if (u && poses[j].middle_moves != 0.0)
+                work += work_of(obstacles[j], m, poses[j], scheme.step, body.points.area[t], x, x_after);
+        }
+    }
+    parts += POINT_SUMS * body.point_count * system;
+    parts[t] = energy, parts[body.point_count + t] = stiff, parts[2 * body.point_count + t] = stiff * give;
+    parts[3 * body.point_count + t] = work;
 }
 
 // out (systems, SUMS): one block of 256 threads for each; the largest instead of the sum for GIVE.
@@ -182,9 +229,11 @@ extern "C" __global__ void guard_sums(const Body *bodies, const double *cells, c
         const int place = which < CONTACT ? which - KINETIC : 3 + which - MOMENTUM;
         length = body.nodes, row = nodes + (NODE_SUMS * system + place) * length;
     } else {
-        length = points ? body.point_count : 0, row = points + (3 * system + which - CONTACT) * length;
+        length = points ? body.point_count : 0, row = points + (POINT_SUMS * system + which - CONTACT) * length;
     }
     double total = 0.0;
+    const double *led = points + (POINT_SUMS * system + 3) * body.point_count;  // the obstacles' part of the work
+    for (int64 i = threadIdx.x; which == WORK && points && i < body.point_count; i += 256) total += led[i];
     for (int64 i = threadIdx.x; i < length; i += 256) total = which == GIVE ? fmax(total, row[i]) : total + row[i];
     partial[threadIdx.x] = total;
     for (int step = 128; step > 0; step /= 2) {

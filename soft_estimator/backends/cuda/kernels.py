@@ -39,9 +39,12 @@ PARTS = {
     "coarse_inverse": ("common.cuh", "conjugate_gradient.cuh"),
     "conjugate_gradient_cells": (*_CELLS, "step.cuh", "conjugate_gradient.cuh", "cell_sums.cuh", "cells.cuh"),
     "lanes": ("common.cuh",),
+    "obstacles": (*_CELLS, "step.cuh", "obstacles.cuh"),
+    "obstacles_adjoint": (*_CELLS, "step.cuh", "obstacles.cuh"),
+    "obstacles_tangent": (*_CELLS, "step.cuh", "obstacles.cuh"),
     "step_adjoint": (*_CELLS, "step.cuh"),
     "step_tangent": (*_CELLS, "step.cuh"),
-    "guard": (*_CELLS, "step.cuh"),
+    "guard": (*_CELLS, "step.cuh", "obstacles.cuh"),
     "points": ("common.cuh", "points.cuh"),
 }
 REAL_NAMES = {"float32": "float", "float64": "double"}

@@ -97,11 +97,13 @@ __device__ inline double prescribed(const double *path, const real *position, co
     return total;
 }
 
-// Right-hand side, first guess and preconditioner; contact is added to the blocks on the way.
+// Right-hand side, first guess and preconditioner; contact is added to the blocks on the way, and, where there are
+// obstacles, what the points felt of them.
 extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *schemes, const double *materials, int width,
                                         const real *u, const real *v, const real *a, const double *paths,
-                                        const double *start, const real *corner, const double *touch, real *blocks,
-                                        real *inverse, real *rhs, real *increment) {
+                                        const double *start, const real *corner, const double *touch,
+                                        const double *felt, real *blocks, real *inverse, real *rhs,
+                                        real *increment) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int i = thread_index(), system = blockIdx.y;
@@ -119,12 +121,15 @@ extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *scheme
     blocks += 9 * body.row_start[body.nodes] * system;
     touch += 2 * body.point_count * system;
     const double contact = scheme.contact != 0.0 ? contact_force(body, scheme, m, touch, i, blocks) : 0.0;
+    double more[3] = {0, 0, 0};
+    if (felt) add_felt(body, felt + FELT * body.point_count * system, i, blocks, more);
     const int region = body.held[i];
     double inertia[3];
     times_mass(body, i, [&](int64 j, double *x) { motion.driving(scheme, m.mass_damping_per_s, j, x); }, inertia);
     for (int k = 0; k < 3; ++k) {
         const double external = m.density_kg_m3 * body.volume[i] * m.gravity_m_s2[k] + body.load[own + k];
-        rhs[offset + own + k] = external + m.density_kg_m3 * inertia[k] + contact * m.plane_normal[k] + total[k];
+        rhs[offset + own + k] =
+            external + m.density_kg_m3 * inertia[k] + contact * m.plane_normal[k] + more[k] + total[k];
         double guess = scheme.step * motion.ahead(scheme)[own + k];
         if (region >= 0) {
             const double *path = paths + 13 * region;

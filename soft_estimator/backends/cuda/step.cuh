@@ -121,3 +121,45 @@ __device__ inline double contact_force(const Body &body, const Scheme &scheme, c
     }
     return total;
 }
+
+// What obstacles do to a point, see obstacles.cu: force (3) and a symmetric matrix (6); and what it receives backwards, see
+// obstacles_adjoint.cu: derivatives by u, v and a (3 each), and by the parameters from these places on.
+#define FELT 9
+#define FELT_STIFFNESS 9
+#define FELT_SHARPNESS 10
+#define FELT_FRICTION 11
+#define FELT_NORMAL 12
+#define FELT_OFFSET 15
+#define FELT_SHIFT 16
+#define FELT_BARS 19
+
+// Obstacles at node i: adds their force, and their matrices to row i of the blocks.
+__device__ inline void add_felt(const Body &body, const double *felt, int i, real *blocks, double *force) {
+    const Points &points = body.points;
+    for (int p = 0; p < 8; ++p) {
+        const int c = body.node_cells[8 * (int64)i + p];
+        if (c < 0) continue;
+        bool any = false;
+        for (int64 t = points.start[c]; t < points.start[c + 1]; ++t) {
+            const double *at = felt + FELT * t, weight = points.weight[8 * t + p];
+            any = any || at[3] + at[6] + at[8] != 0.0;  // the trace
+            for (int k = 0; k < 3; ++k) force[k] += weight * at[k];
+        }
+        if (!any) continue;
+        const int64 *slot = body.slot + 27 * (int64)i;
+        for (int q = 0; q < 8; ++q) {
+            const int offset =
+                13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1);
+            if (slot[offset] < 0) continue;
+            double inner[6] = {0, 0, 0, 0, 0, 0};
+            for (int64 t = points.start[c]; t < points.start[c + 1]; ++t) {
+                const double share = points.weight[8 * t + p] * points.weight[8 * t + q];
+                for (int k = 0; k < 6; ++k) inner[k] += share * felt[FELT * t + 3 + k];
+            }
+            real *block = blocks + 9 * slot[offset];
+            block[0] += inner[0], block[4] += inner[3], block[8] += inner[5];
+            block[1] += inner[1], block[3] += inner[1], block[2] += inner[2], block[6] += inner[2];
+            block[5] += inner[4], block[7] += inner[4];
+        }
+    }
+}

@@ -7,8 +7,8 @@
 extern "C" __global__ void prepare_step_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
                                                 int width, const real *u, const real *v, const real *a,
                                                 const real *u_bar, const real *v_bar, const real *a_bar,
-                                                const double *touch, real *blocks, real *inverse, real *rhs,
-                                                real *lmbda) {
+                                                const double *touch, const double *felt, real *blocks, real *inverse,
+                                                real *rhs, real *lmbda) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int i = thread_index(), system = blockIdx.y;
@@ -16,6 +16,8 @@ extern "C" __global__ void prepare_step_adjoint(const Body *bodies, const Scheme
     const Material &m = material_of(materials, width, system);
     blocks += 9 * body.row_start[body.nodes] * system;
     if (scheme.contact != 0.0) contact_force(body, scheme, m, touch + 2 * body.point_count * system, i, blocks);
+    double force[3] = {0, 0, 0};  // of which the adjoint asks nothing
+    if (felt) add_felt(body, felt + FELT * body.point_count * system, i, blocks, force);
     for (int k = 0; k < 3; ++k) {
         const int64 place = 3 * (body.nodes * system + i) + k;
         const double total = u_bar[place] + scheme.d_u * v_bar[place] + scheme.e_u * a_bar[place];
@@ -141,6 +143,28 @@ __device__ inline void contact_adjoint(const Body &body, const Scheme &scheme, c
     for (int j = 0; j < 3; ++j) u_bar[j] += by_u * m.plane_normal[j], ahead_bar[j] += ahead * m.plane_normal[j];
 }
 
+// The derivatives that node i gets through what its points felt of obstacles: by u, v and a before the step.
+__device__ inline void felt_adjoint(const Body &body, const double *felt_bar, int i, double *u_bar, double *v_bar,
+                                    double *a_bar, double *sums) {
+    for (int p = 0; p < 8; ++p) {
+        const int c = body.node_cells[8 * (int64)i + p];
+        if (c < 0) continue;
+        for (int64 t = body.points.start[c]; t < body.points.start[c + 1]; ++t) {
+            const double *bar = felt_bar + FELT_BARS * t, weight = body.points.weight[8 * t + p];
+            for (int k = 0; k < 3; ++k)
+                u_bar[k] += weight * bar[k], v_bar[k] += weight * bar[3 + k], a_bar[k] += weight * bar[6 + k];
+            if (p != 0) continue;  // each point counts once for the parameters
+            sums[BY_CONTACT_STIFFNESS_PA_PER_M] += bar[FELT_STIFFNESS];
+            sums[BY_CONTACT_SHARPNESS_PER_M] += bar[FELT_SHARPNESS];
+            sums[BY_FRICTION_COEFFICIENT] += bar[FELT_FRICTION], sums[BY_PLANE_OFFSET_M] += bar[FELT_OFFSET];
+            for (int k = 0; k < 3; ++k) {
+                sums[BY_PLANE_NORMAL + k] += bar[FELT_NORMAL + k];
+                sums[BY_OBSTACLE_SHIFT_M + k] += bar[FELT_SHIFT + k];
+            }
+        }
+    }
+}
+
 // Δu of a moving held node is its target minus u, and enters the free rows through A.
 __device__ inline void held_node_adjoint(const Body &body, const double *path, const real *blocks,
                                          const real *lmbda, int i, const double *increment_bar, double *u_bar,
@@ -162,8 +186,8 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
                                                  int width, const real *u, const real *v, const real *a,
                                                  const real *u_after, const double *paths, const real *blocks,
                                                  const real *lmbda, const double *pulled, const double *turned,
-                                                 const double *touch_bar, real *u_bar, real *v_bar, real *a_bar,
-                                                 double *sums) {
+                                                 const double *touch_bar, const double *felt_bar, real *u_bar,
+                                                 real *v_bar, real *a_bar, double *sums) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int i = thread_index(), system = blockIdx.y;
@@ -205,6 +229,7 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
     }
     if (scheme.contact != 0.0)
         contact_adjoint(body, scheme, m, touch_bar + TOUCH_BARS * body.point_count * system, i, u_out, ahead, mine);
+    if (felt_bar) felt_adjoint(body, felt_bar + FELT_BARS * body.point_count * system, i, u_out, v_out, a_out, mine);
     const int region = body.held[i];
     if (region >= 0 && paths[13 * region] != 0.0) {
         double increment_bar[3];

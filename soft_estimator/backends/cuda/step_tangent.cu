@@ -142,7 +142,8 @@ extern "C" __global__ void prepare_step_tangent(const Body *bodies, const Scheme
                                                 const real *v, const real *a, const real *u_after, const real *du,
                                                 const real *dv, const real *da, const double *paths,
                                                 const double *start, const real *corner, const double *contact_change,
-                                                const double *contact_force, real *rhs, real *guess) {
+                                                const double *contact_force, const double *felt_change, real *rhs,
+                                                real *guess) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int i = thread_index(), column = blockIdx.y;
@@ -156,6 +157,9 @@ extern "C" __global__ void prepare_step_tangent(const Body *bodies, const Scheme
         if (c < 0) continue;
 #pragma unroll
         for (int k = 0; k < 3; ++k) total[k] -= corner[24 * (body.cells * column + c) + 3 * p + k];
+        for (int64 t = point_start[c]; felt_change && t < point_start[c + 1]; ++t)
+            for (int k = 0; k < 3; ++k)
+                total[k] += weight[8 * t + p] * felt_change[3 * (points * (int64)column + t) + k];
         if (scheme.contact == 0.0) continue;
         for (int64 t = point_start[c]; t < point_start[c + 1]; ++t) {
             along += weight[8 * t + p] * contact_change[points * (int64)column + t];

@@ -19,8 +19,9 @@ from soft_estimator.backends.cuda.cells import CellSolver, device_can_solve
 from soft_estimator.backends.cuda.coarse import CoarseSolver, coarse_modules, solver_with_coarse_level
 from soft_estimator.backends.cuda.kernels import compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
+from soft_estimator.backends.cuda.obstacles import CudaObstacles
 from soft_estimator.backends.cuda.pressure import FusedPressures
-from soft_estimator.backends.interface import Array, State, Stepper
+from soft_estimator.backends.interface import Array, Paths, State, Stepper
 from soft_estimator.backends.layout import ADJOINT_SUMS, MATERIAL, place, size
 
 # Systems from which on the cells' products are faster than the assembled matrices'. A gradient of four on a torus of
@@ -57,7 +58,7 @@ class CudaStepper:
     """Steps of a batch of systems.
 
     Args:
-        body: the arrays named in `_BODY`, on the device. spacing_m: of the grid.
+        body: the arrays named in `_BODY`, on the device, and obstacles; see `whole_steps`. spacing_m: of the grid.
         scheme: the 23 coefficients of the integrator in the order of `struct Scheme`.
         contact: 1 with contact, 1 for implicit contact; else 0.
         materials: rows of `layout.MATERIAL`, then E of each region, (systems, numbers).
@@ -85,6 +86,7 @@ class CudaStepper:
         self._arrays = {k: cupy.ascontiguousarray(body[k], dtype=t or self.real) for k, t in _BODY}
         self.nodes, self.cells = len(self._arrays["free"]), len(self._arrays["cell_region"])
         many = self.systems >= FEWEST_WITHOUT_MATRIX and device_can_solve(self.real)
+        many = many and not len(body["obstacles"])  # the cells' products know the plane's pressing alone
         self._mass_table = np.asarray(body["mass_table"])
         self._moments = cell_moments(cupy.asnumpy(body["table"]), self._mass_table) if many else None
         self._kept: cupy.ndarray | None = None  # 27 · node + offset of the blocks that are kept, where not all are
@@ -102,6 +104,7 @@ class CudaStepper:
         self.start = cupy.ascontiguousarray(cupy.asarray(start), np.float64)
         self.solver: Any
         self._allocate()
+        self.obstacles = CudaObstacles(self, body)
         self.coarse: CoarseSolver | None = None
         self.pressures: FusedPressures | None = None
         if self.systems == 1:
@@ -170,11 +173,11 @@ class CudaStepper:
     def _launch(self, name: str, function: str, threads: int, *arguments: object, grid: tuple[int, ...] = ()) -> None:
         launch(name, function, self.real, threads, *arguments, grid=(*grid, self.systems))
 
-    def forward(self, before: State, after: State, paths: Array, report: Array) -> None:
+    def forward(self, before: State, after: State, paths: Paths, report: Array) -> None:
         """One step from `before`, written to `after`.
 
         Args:
-            paths: motion of the held regions at the end of the step, (regions, 13): moves, Q (9), shift (3).
+            paths: where held regions and obstacles are in the step.
             report: out, (systems, 3): iterations, relative residual and status of the solve.
         """
         common = self.common()
@@ -182,7 +185,7 @@ class CudaStepper:
         self._assemble()
         system = (self.blocks, self.inverse, self.rhs, self.solution)
         self._touch(before)
-        loads = (paths, self.start, self.corner, self.touch)
+        loads = (paths.held, self.start, self.corner, self.touch, self.obstacles.touch(before, paths))
         self._launch("step", "prepare_step", self.nodes, *common, *before, *loads, *system)
         self._solve(report)
         self._launch("step", "advance", 3 * self.nodes, *common[:2], *before, self.solution, *after)
@@ -198,7 +201,7 @@ class CudaStepper:
             cells = (self.materials, self.rotation, *system, self.touch)
             self.solver.solve(*cells, self.tolerance, self.limit, report)
 
-    def linearise(self, before: State, bar: State | None = None) -> None:
+    def linearise(self, before: State, paths: Paths, bar: State | None = None) -> None:
         """Rotations, blocks and preconditioner of the step from `before`; the adjoint's right-hand side for `bar`."""
         common = self.common()
         if bar is None:
@@ -209,7 +212,8 @@ class CudaStepper:
         self._assemble()
         system = (self.blocks, self.inverse, self.rhs, self.solution)
         self._touch(before)
-        self._launch("step_adjoint", "prepare_step_adjoint", self.nodes, *common, *before, *bar, self.touch, *system)
+        touched = (self.touch, self.obstacles.touch(before, paths))
+        self._launch("step_adjoint", "prepare_step_adjoint", self.nodes, *common, *before, *bar, *touched, *system)
 
     def _assemble(self) -> None:
         threads, grid = (self.nodes, (27,)) if self._kept is None else (self.row_blocks, (1,))
@@ -229,9 +233,9 @@ class CudaStepper:
             self.touch_bar = cupy.empty((b, self.points, 7))  # TOUCH_BARS of step_adjoint.cu
         self.sums, self.lame_sums = cupy.zeros((b, size(ADJOINT_SUMS), n)), cupy.zeros((b, 2, c))
 
-    def backward(self, before: State, u_after: Array, bar: State, paths: Array, report: Array) -> None:
+    def backward(self, before: State, u_after: Array, bar: State, paths: Paths, report: Array) -> None:
         """One step backwards: `bar`, the derivatives by the state after the step, become those by the one before."""
-        self.linearise(before, bar)
+        self.linearise(before, paths, bar)
         common = self.common()
         self._solve(report)
         cells = (self.rotation, self.pulled, self.turned, self.lame_sums)
@@ -241,7 +245,8 @@ class CudaStepper:
         if self.has_contact:
             points = (*before, u_after, self.solution, self.touch_bar)
             self._launch("step_adjoint", "touch_points_adjoint", self.points, *common, *points)
-        nodes = (paths, self.blocks, self.solution, self.pulled, self.turned, self.touch_bar)
+        felt_bar = self.obstacles.touch_adjoint(before, u_after, self.solution, paths)
+        nodes = (paths.held, self.blocks, self.solution, self.pulled, self.turned, self.touch_bar, felt_bar)
         self._launch(
             "step_adjoint", "collect_nodes_adjoint", self.nodes, *common, *before, u_after, *nodes, *bar, self.sums
         )

@@ -9,7 +9,7 @@ from soft_estimator.backends.cuda.arrays import near_power_of_two
 from soft_estimator.backends.cuda.columns import ColumnSolver, column_modules
 from soft_estimator.backends.cuda.kernels import compile_ahead, launch
 from soft_estimator.backends.cuda.stepper import own_stepper
-from soft_estimator.backends.interface import Array, State, Stepper
+from soft_estimator.backends.interface import Array, Paths, State, Stepper
 
 SINGLE_IS_ENOUGH = 1e-4  # relative tolerance from which on a solve in single precision reaches it
 
@@ -28,6 +28,10 @@ class CudaTangent:
         self.rhs, self.solution = (cupy.empty((columns, nodes, 3), real) for _ in range(2))
         self.contact_change = cupy.empty((columns, max(1, self.points)))
         self.contact_force = cupy.empty(max(1, self.points))
+        self.felt_change: Array | None = None
+        if stepper.obstacles.count:
+            self.felt_change = cupy.empty((columns, self.points, 3))
+            compile_ahead(("obstacles_tangent", real.name))
         self._solvers: dict[str, ColumnSolver] = {}
         compile_ahead(*column_modules(np.float32), ("step_tangent", real.name))  # most tolerances are loose
 
@@ -39,7 +43,7 @@ class CudaTangent:
         u_after: Array,
         changes: State,
         out: State,
-        paths: Array,
+        paths: Paths,
         tolerance: float,
         report: Array,
         least: Array | None = None,
@@ -50,12 +54,12 @@ class CudaTangent:
             directions: (columns, numbers): changes laid out as a material, see `layout.MATERIAL`.
             start: changes of the initial displacement (columns, N, 3) [m], where held regions move.
             before: u, v, a before the step. u_after: after it. changes: of u, v, a before it, each (columns, N, 3).
-            paths: motion of the held regions at the end of the step, (regions, 13).
+            paths: where held regions and obstacles are in the step.
             tolerance: of the solves. report: out, (columns, 3): their iterations, relative residuals and statuses.
             least: right-hand sides no larger than this, (columns,) [N], are solved by zero.
         """
         s, contact, solver = self.stepper, (self.contact_change, self.contact_force), self._solver(tolerance)
-        s.linearise(before)
+        s.linearise(before, paths)
         common = (*s.common(), directions)
         motion = (*before, u_after, *changes)
         self._launch("change_cells", 8 * s.cells, *common, *motion, s.rotation, self.corner)
@@ -63,9 +67,10 @@ class CudaTangent:
         if s.has_contact:
             riding = (self.points, nodes, weight, area)
             self._launch("change_contact", self.points, *common, *riding, *motion, *contact)
-        system, held = (self.rhs, self.solution), (paths, start, self.corner)
-        points = (self.points, begin, weight)
-        self._launch("prepare_step_tangent", s.nodes, *common, *points, *motion, *held, *contact, *system)
+        s.obstacles.change(directions, before, u_after, changes, paths, self.felt_change)
+        system, held = (self.rhs, self.solution), (paths.held, start, self.corner)
+        points, felt = (self.points, begin, weight), (*contact, self.felt_change)
+        self._launch("prepare_step_tangent", s.nodes, *common, *points, *motion, *held, *felt, *system)
         if least is not None:
             self.rhs *= (cupy.linalg.norm(self.rhs.reshape(self.columns, -1), axis=1) > least)[:, None, None]
         self._solve(solver, tolerance, report)

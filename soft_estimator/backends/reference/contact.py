@@ -64,10 +64,17 @@ def spread_columns(value: Array, node_cells: Array, point_start: Array, weight: 
 def add_contact_blocks(
     normal: Array, value: Array, node_cells: Array, point_start: Array, weight: Array, slot: Array, blocks: Array
 ) -> None:
-    corners, along = point_corners(node_cells, point_start), np.outer(normal, normal).ravel()
-    total = np.zeros(blocks.shape)
+    along = np.outer(normal, normal).ravel()
+    add_point_blocks(value[:, None] * along, node_cells, point_start, weight, slot, blocks)
+
+
+def add_point_blocks(
+    inner: Array, node_cells: Array, point_start: Array, weight: Array, slot: Array, blocks: Array
+) -> None:
+    """Add weight_p weight_q inner (P, 9) of every point to the blocks of the nodes p and q of its cell."""
+    corners, total = point_corners(node_cells, point_start), np.zeros(blocks.shape)
     for p in range(8):
         for q in range(8):
-            share = value * weight[:, p] * weight[:, q]
-            np.add.at(total, slot[corners[:, p], neighbour(p, q)], share[:, None] * along)
+            share = weight[:, p] * weight[:, q]
+            np.add.at(total, slot[corners[:, p], neighbour(p, q)], share[:, None] * inner)
     blocks += total.astype(blocks.dtype)

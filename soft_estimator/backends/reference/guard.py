@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.interface import Array, State, Stepper
+from soft_estimator.backends.interface import Array, Paths, State, Stepper
 from soft_estimator.backends.reference import cells
 from soft_estimator.backends.reference.contact import depth_and_slope, softplus_integral
+from soft_estimator.backends.reference.obstacles import Obstacles
 from soft_estimator.backends.reference.step import Linearised, System
 from soft_estimator.backends.reference.stepper import of_system, own_stepper
 
@@ -17,16 +18,19 @@ class ReferenceGuard:
     def __init__(self, stepper: Stepper, fill: Array) -> None:
         self._stepper, self._fill = own_stepper(stepper), np.asarray(fill, np.float64)
 
-    def state(self, u: Array, v: Array, out: Array) -> None:
+    def state(self, u: Array, v: Array, paths: Paths, out: Array) -> None:
         for j, s in enumerate(self._stepper.systems):
-            out[j] = _held(s, u[j].astype(np.float64), v[j].astype(np.float64))
+            at = u[j].astype(np.float64)
+            out[j] = _held(s, at, v[j].astype(np.float64))
+            out[j, 5] += Obstacles(s, paths.obstacles).energy_j(at)
 
-    def step(self, before: State, after: State, paths: Array, out: Array) -> None:
-        self.state(after[0], after[1], out)
+    def step(self, before: State, after: State, paths: Paths, out: Array) -> None:
+        self.state(after[0], after[1], paths, out)
         for j, (s, (lin, rhs)) in enumerate(zip(self._stepper.systems, self._stepper.last)):
             start, end = of_system(before, j), of_system(after, j)
             out[j, 1] = self._surprise(s, lin, start[0], end[0])
-            out[j, 4] = _work_on_held(s, lin, rhs, start, end, paths)
+            out[j, 4] = _work_on_held(s, lin, rhs, start, end, paths.held)
+            out[j, 4] += lin.obstacles.work_j(start[0], end[0])
             out[j, 6:8] = _ground(s, lin, start)
 
     def _surprise(self, s: System, lin: Linearised, u: Array, u_after: Array) -> float:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from soft_estimator.backends.interface import Array, State
+from soft_estimator.backends.interface import Array, Paths, State
 from soft_estimator.backends.layout import MATERIAL, place, size
 from soft_estimator.backends.reference import cells, contact, matrix
+from soft_estimator.backends.reference.obstacles import Obstacles, obstacles_of
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,13 @@ class Scheme:
         """Whether a is an acceleration; otherwise it is the last step's mean velocity."""
         return self.ahead_a == 0.0
 
+    @property
+    def speeding(self) -> tuple[float, float]:
+        """What v and a tell of the velocity of the force balance beyond w, if the acceleration stays as it is."""
+        if self.carries_acceleration:
+            return 0.0, self.c_k * self.step_s
+        return (2.0, -2.0) if self.d_v == -1.0 else (0.0, 0.0)
+
     def ahead(self, v: Array, a: Array) -> Array:
         """The velocity w that looks ahead to where rotations and contact are taken."""
         return v if self.carries_acceleration else a
@@ -75,6 +83,8 @@ class Material:
     plane_offset_m: float
     contact_stiffness_pa_per_m: float
     contact_sharpness_per_m: float
+    friction_coefficient: float
+    obstacle_shift_m: Array
     youngs_modulus_pa: Array
 
     @classmethod
@@ -104,12 +114,13 @@ class Touch:
 
 @dataclass(frozen=True)
 class Linearised:
-    """Rotations (C, 9), blocks (B, 9), inverse diagonal blocks (N, 9) and contact of a step."""
+    """Rotations (C, 9), blocks (B, 9), inverse diagonal blocks (N, 9), contact of a step and its obstacles."""
 
     rotations: Array
     blocks: Array
     inverse: Array
     touch: Touch | None
+    obstacles: Obstacles
 
 
 class System:
@@ -126,6 +137,7 @@ class System:
         self.mass = material.density_kg_m3 * body["volume"]  # sums of the mass matrix' rows
         self.young = material.youngs_modulus_pa[body["cell_region"]]
         self.free = (body["free"] != 0)[:, None]
+        self.obstacles = obstacles_of(body)
 
     def cell_arguments(self) -> tuple[Array, Array, Array, Array, float, float]:
         """What the cell loops take after the rotations, up to the Lamé parameters."""
@@ -194,7 +206,7 @@ class System:
         at = predicted if self.implicit else start
         return Touch(start, predicted, at, *contact.depth_and_slope(self.material.contact_sharpness_per_m, at))
 
-    def linearise(self, state: State) -> Linearised:
+    def linearise(self, state: State, paths: Paths) -> Linearised:
         b, m, s = self.body, self.material, self.scheme
         turned, touch = self.rotations(self.turned_at(state)), self.touch(state)
         blocks, inverse = np.empty((len(b["column"]), 9)), np.empty((len(self.mass), 9))
@@ -205,8 +217,10 @@ class System:
         if touch is not None and self.implicit:
             stiff, points = s.c_k * self.pressure_factor * touch.slope, (b["point_start"], b["point_weight"])
             contact.add_contact_blocks(m.plane_normal, stiff, b["node_cells"], *points, b["slot"], blocks)
+        obstacles = Obstacles(self, paths.obstacles)
+        obstacles.add_blocks(state, blocks)
         matrix.invert_diagonal(blocks, b["slot"], b["free"], inverse)
-        return Linearised(turned, blocks, inverse, touch)
+        return Linearised(turned, blocks, inverse, touch, obstacles)
 
     def contact_force(self, touch: Touch) -> Array:
         """Normal force of every contact point [N]: f(ũ) + C (ũ - u), or extrapolated, f(u) - C (ũ - u)."""
@@ -221,7 +235,9 @@ class System:
         cells.cell_forces(u, z, 1.0, lin.rotations, *self.cell_arguments(), self.spacing, corner)
         rhs = self.mass[:, None] * m.gravity_m_s2 + self.body["load"] - self.gather(corner)
         rhs += self.times_mass(s.p_v * v + s.p_a * a + m.mass_damping_per_s * known)
-        return rhs if lin.touch is None else rhs + self.spread(self.contact_force(lin.touch))
+        if lin.touch is not None:
+            rhs += self.spread(self.contact_force(lin.touch))
+        return rhs + lin.obstacles.force(state)
 
     def guess(self, state: State, start: Array, paths: Array) -> Array:
         """Δt w on the free nodes; on held ones what their path asks for: Q (x + start) + shift - x - u."""

@@ -8,6 +8,7 @@ import numpy as np
 from soft_estimator.backends.interface import Array, State
 from soft_estimator.backends.layout import ADJOINT_SUMS
 from soft_estimator.backends.reference import cells
+from soft_estimator.backends.reference.obstacle_derivatives import obstacles_adjoint
 from soft_estimator.backends.reference.step import Linearised, System, Touch
 
 
@@ -56,6 +57,8 @@ def step_adjoint(
     v_out = v_kept + scheme.p_v * weighted + scheme.q_v * known_bar
     a_out = a_kept + scheme.p_a * weighted + scheme.q_a * known_bar
     ahead_bar = scheme.predictor * scheme.step_s * turn
+    by_u, by_v, by_a = obstacles_adjoint(lin.obstacles, before, increment, lmbda, out.sums)
+    u_out, v_out, a_out = u_out + by_u, v_out + by_v, a_out + by_a
     if lin.touch is not None:
         by_distance, by_prediction = contact_adjoint(s, lin.touch, before, increment, lmbda, out)
         u_out = u_out + s.spread(by_distance + by_prediction)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.interface import Array, State, Stepper
+from soft_estimator.backends.interface import Array, Paths, State, Stepper
 from soft_estimator.backends.reference.step import Linearised, Material, Scheme, System
 from soft_estimator.backends.reference.step_adjoint import Received, increment_adjoint, step_adjoint
 
@@ -40,12 +40,12 @@ class ReferenceStepper:
         given = (self._body, self._spacing, self._scheme, self._contact)
         self.systems = [System(*given, Material.of(row)) for row in np.array(materials, np.float64)]
 
-    def forward(self, before: State, after: State, paths: Array, report: Array) -> None:
+    def forward(self, before: State, after: State, paths: Paths, report: Array) -> None:
         self.last = []
         for j, s in enumerate(self.systems):
             state = of_system(before, j)
-            lin = s.linearise(state)
-            rhs, increment = s.right_hand_side(state, lin), s.guess(state, self._start[j], paths)
+            lin = s.linearise(state, paths)
+            rhs, increment = s.right_hand_side(state, lin), s.guess(state, self._start[j], paths.held)
             report[j] = s.solve(lin, rhs, increment, self._tolerance, self.limit)
             put_system(after, j, s.advance(state, increment))
             self.last.append((lin, rhs))
@@ -54,15 +54,16 @@ class ReferenceStepper:
         nodes, cells = len(self._body["free"]), len(self._body["cell_region"])
         self._received = [Received(nodes, cells) for _ in self.systems]
 
-    def backward(self, before: State, u_after: Array, bar: State, paths: Array, report: Array) -> None:
+    def backward(self, before: State, u_after: Array, bar: State, paths: Paths, report: Array) -> None:
         # A batch of one may come without its dimension.
         before, bar, u_after = as_batch(before), as_batch(bar), u_after.reshape(-1, *u_after.shape[-2:])
         for j, s in enumerate(self.systems):
             state, state_bar = of_system(before, j), of_system(bar, j)
-            lin, lmbda = s.linearise(state), np.zeros_like(state[0])
+            lin, lmbda = s.linearise(state, paths), np.zeros_like(state[0])
             report[j] = s.solve(lin, s.free * increment_adjoint(s, state_bar), lmbda, self._tolerance, self.limit)
             after = u_after[j].astype(np.float64)
-            put_system(bar, j, step_adjoint(s, lin, state, after, state_bar, lmbda, paths, self._received[j]))
+            given = (state, after, state_bar, lmbda, paths.held)
+            put_system(bar, j, step_adjoint(s, lin, *given, self._received[j]))
 
     def collected(self) -> tuple[Array, Array]:
         region, regions = self._body["cell_region"], len(self.systems[0].material.youngs_modulus_pa)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.interface import Array, State, Stepper
+from soft_estimator.backends.interface import Array, Paths, State, Stepper
 from soft_estimator.backends.reference import cells
+from soft_estimator.backends.reference.obstacle_derivatives import obstacles_tangent
 from soft_estimator.backends.reference.step import Linearised, Material, System, Touch
 from soft_estimator.backends.reference.step_adjoint import by_sharpness
 from soft_estimator.backends.reference.stepper import of_system, own_stepper, put_system
@@ -27,23 +28,24 @@ class ReferenceTangent:
         u_after: Array,
         changes: State,
         out: State,
-        paths: Array,
+        paths: Paths,
         tolerance: float,
         report: Array,
         least: Array | None = None,
     ) -> None:
         s, limit = self._stepper.systems[0], self._stepper.limit
         u, v, a = (x.reshape(-1, 3).astype(np.float64) for x in before)
-        lin, increment = s.linearise((u, v, a)), u_after.reshape(-1, 3).astype(np.float64) - u
+        lin, increment = s.linearise((u, v, a), paths), u_after.reshape(-1, 3).astype(np.float64) - u
         by_column = [(Material.of(directions[j]), of_system(changes, j)) for j in range(self._columns)]
         elastic = elasticity_tangents(s, lin, (u, v, a), increment, by_column)
         for j, (by, change) in enumerate(by_column):
             rhs = elastic[:, :, j] + inertia_tangent(s, (u, v, a), increment, by, change)
             if lin.touch is not None:
                 rhs += contact_tangent(s, lin.touch, (u, v, a), increment, by, change)
+            rhs += obstacles_tangent(lin.obstacles, (u, v, a), increment, by, change)
             if least is not None and np.linalg.norm(rhs) <= least[j]:
                 rhs[...] = 0.0
-            solution = guess_tangent(s, change, None if start is None else start[j], paths)
+            solution = guess_tangent(s, change, None if start is None else start[j], paths.held)
             report[j] = s.solve(lin, rhs, solution, tolerance, limit)
             put_system(out, j, s.advance(change, solution))
 

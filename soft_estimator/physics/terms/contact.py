@@ -53,7 +53,11 @@ class ContactLaw:
 
     @property
     def fused(self) -> str:
-        return "plane_contact" if isinstance(self.obstacle, PlaneLaw) and not self.own else ""
+        plane = type(self.obstacle) is PlaneLaw
+        if plane and not self.own:
+            return "plane_contact"
+        known = plane or (type(self.obstacle) is SolidLaw and self.obstacle.fused)
+        return "obstacle_contact" if known and self.implicit else ""
 
     def __post_init__(self) -> None:
         for name in ("stiffness_pa_per_m", "sharpness_per_m", "slip_speed_m_s"):

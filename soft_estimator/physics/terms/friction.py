@@ -36,7 +36,10 @@ class FrictionLaw:
     """Friction where a contact law with a coefficient presses."""
 
     contact: ContactLaw
-    fused: ClassVar[str] = ""  # whole steps on a device do not know it: such models take the loops one by one
+
+    @property
+    def fused(self) -> str:
+        return "friction" if self.contact.fused else ""
 
     def defaults(self) -> Mapping[str, Any]:
         return {} if self.contact.own else {COEFFICIENT: self.contact.friction}

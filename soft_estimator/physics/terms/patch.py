@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from soft_estimator.backends import layout
 from soft_estimator.backends.interface import Array
 from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.physics.device_body import DeviceBody
@@ -17,8 +18,7 @@ from soft_estimator.physics.obstacles import Obstacle
 from soft_estimator.physics.terms.interface import Assembly, Directions
 
 STIFFNESS, SHARPNESS = "contact_stiffness_pa_per_m", "contact_sharpness_per_m"
-# Beyond so many widths 1/a of the onset a contact gives way by less than 1e-16 of a firm one, and presses as little.
-REACH = 37.0
+REACH = layout.REACH  # widths 1/a of the onset
 _NOTHING_BESIDE = 1e-16  # of the firmest contact's stiffness; less changes no digit of a node's block
 _BESIDE = (CORNER_OFFSETS[None] - CORNER_OFFSETS[:, None] + 1) @ np.array([9, 3, 1])
 

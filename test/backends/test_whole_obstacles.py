@@ -1,0 +1,210 @@
+"""Friction and obstacles in whole steps: states, gradients, tangents and the guard's sums are the CPU's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from soft_estimator.estimation.residuals.interface import Kinds
+from soft_estimator.estimation.residuals.tool_wrench import ToolWrench, WrenchFrame
+from soft_estimator.estimation.runs import FusedRun, PlainRun, run_through
+from soft_estimator.estimation.variables import make_variables
+from soft_estimator.geometry.pose_path import PosePath
+from soft_estimator.geometry.rigid import rotation_matrix
+from soft_estimator.geometry.shapes import Sphere, sample
+from soft_estimator.parameters import REGISTRY
+from soft_estimator.physics.adjoint import Adjoint
+from soft_estimator.physics.energy import balance
+from soft_estimator.physics.fused import FusedAdjoint, FusedBatch, FusedSimulation, can_fuse
+from soft_estimator.physics.fused_tangent import FusedTangent
+from soft_estimator.physics.gradient import ParameterGradient, shifted
+from soft_estimator.physics.integrator import hht_scheme, theta_scheme
+from soft_estimator.physics.solids import Field, HalfSpace, Round, SolidLaw
+from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.tangent import Tangent
+from soft_estimator.physics.terms.contact import ContactLaw
+
+STEPS = 3
+SCHEMES = {"theta": theta_scheme(0.005), "hht": hht_scheme(0.005, -0.1)}
+TURNED = rotation_matrix(np.array([0.3, -0.2, 0.5]))
+NAMES = [
+    *(("youngs_modulus_pa", 1), ("density_kg_m3", None), ("plane_normal", 0), ("plane_offset_m", None)),
+    *(("translation_m", 2), ("velocity_m_s", 1), ("contact_stiffness_pa_per_m", None)),
+    *(("contact_sharpness_per_m", None), ("friction_coefficient", None), ("obstacle_shift_m", 0)),
+    *(("obstacle_shift_m", 1), ("stiffness_damping_s", None)),
+]
+
+
+def led(start, end):
+    """From one place to another, with a turn."""
+    turns = np.stack([TURNED, rotation_matrix(np.array([0.2, 0.4, -0.1])) @ TURNED])
+    return PosePath(np.array([0.0, 0.1]), turns, np.array([start, end]))
+
+
+def obstacle(solid, centre_m=(0.0, 0.0, 0.0), friction=None, path=None, own=True):
+    place = SolidLaw(solid, TURNED, np.array(centre_m), path)
+    return ContactLaw(1.5e6, 700.0, obstacle=place, friction=friction, own=own, slip_speed_m_s=0.05)
+
+
+def around_the_ring():
+    """One obstacle of each kind: against the torus' underside, its rim and its inside; some rub, some are led."""
+    rising, nearing = led((-0.08, -0.019, 0), (-0.07, -0.01, 0)), led((0, -0.08, 0.08), (0, -0.07, 0.07))
+    return {
+        "ball": obstacle(Round((0.0, 0.0, 0.0), 0.03), (0.08, -0.1, 0.0), 0.3),
+        "capsule": obstacle(Round((0.0, 0.0, 0.03), 0.02), friction=0.5, path=rising),
+        "box": obstacle(Round((0.02, 0.01, 0.03), 0.004), (0.0, 0.01, 0.0), path=nearing),
+        "wall": obstacle(HalfSpace(), (-0.09, -0.02, -0.137), 0.2),
+        "field": obstacle(Field(sample(Sphere(0.03), 0.008, margin_cells=8)), (0.0, -0.059, -0.08), 0.4),
+        "shared": obstacle(Round((0.0, 0.0, 0.0), 0.02), (0.06, -0.055, 0.05), own=False),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def make(make_whole_scene):
+    def scene(scheme, ground="contact", kinds=(), friction=0.4, dtype=np.float64, tolerance=1e-13):
+        model, parameters = make_whole_scene(ground, dtype, tolerance)
+        contact = model.contact and replace(model.contact, friction=friction, slip_speed_m_s=0.02)
+        chosen = [law for name, law in around_the_ring().items() if name in kinds]
+        return replace(model, integrator=SCHEMES[scheme], contact=contact, obstacles=tuple(chosen)), parameters
+
+    return scene
+
+
+def cost_bars(body):
+    return np.random.default_rng(3).normal(size=(2, STEPS + 1, body.node_count, 3))
+
+
+def gradient(adjoint, states, w):
+    sim = adjoint.simulation
+    bar = adjoint.zero_state()
+    for k in range(STEPS, -1, -1):
+        bar.u += sim.backend.to_device(w[0, k])
+        bar.v += sim.backend.to_device(w[1, k])
+        if k:
+            bar, _ = adjoint.step_back(states[k - 1], states[k], bar)
+    return adjoint.finish(bar)
+
+
+def of_the_cpu(model, parameters, directions):
+    """States, their changes along the directions at the end, and the gradient of a linear cost."""
+    sim = Simulation(model, parameters)
+    states, tangent = [sim.initial_state()], Tangent(sim, directions)
+    changes = tangent.initial()
+    for _ in range(STEPS):
+        after, _, lin = sim.step_keeping(states[-1])
+        assert not after.fallback_parts
+        changes, _ = tangent.step(states[-1], after, lin, changes)
+        states.append(after)
+    return states, changes, gradient(Adjoint(sim), states, cost_bars(model.body))
+
+
+def near(got, want, tolerance, what, least=0.0):
+    got, want = np.asarray(got, float), np.asarray(want, float)
+    assert np.linalg.norm(got - want) <= tolerance * np.linalg.norm(want) + least, what
+
+
+CASES = [
+    ("theta", "contact", ()),
+    ("hht", "explicit", ()),
+    ("hht", "held contact", ("ball", "capsule", "box", "wall", "field", "shared")),
+    ("theta", "moving contact", ("capsule", "field")),
+]
+
+
+@pytest.mark.parametrize(("scheme", "ground", "kinds"), CASES)
+def test_states_gradient_and_tangent(whole, rounding, make, scheme, ground, kinds):
+    model, parameters = make(scheme, ground, kinds)
+    assert can_fuse(model, whole)
+    directions = [ParameterGradient.unit(2, *name) for name in NAMES]
+    states, changes, by_cpu = of_the_cpu(model, parameters, directions)
+    fused = FusedSimulation(model, parameters, whole)
+    rolled, reports = fused.roll(fused.initial_state(), STEPS)
+    assert not any(state.fallback_parts for state in rolled) and not any(r.rescued for r in reports)
+    for part in ("u", "v", "a"):
+        pairs = [(whole.to_host(getattr(a, part)), getattr(b, part)) for a, b in zip(rolled, states)]
+        near(*map(np.array, zip(*pairs)), rounding, part)
+    tangent = FusedTangent(fused, directions)
+    moved = tangent.initial()
+    for before, after in pairwise(rolled):
+        moved = tangent.step(before, after, moved)
+    assert tangent.settled()
+    for name, a, b in zip(NAMES, moved, changes):
+        assert np.any(b.u) or (not kinds and name[0] == "obstacle_shift_m"), name  # a test that can fail
+        for part in ("u", "v", "a"):
+            near(whole.to_host(getattr(a, part)), getattr(b, part), rounding, (name, part), 1e-14)
+    found = gradient(FusedAdjoint(fused), rolled, cost_bars(model.body))
+    for name in REGISTRY.names():
+        near(getattr(found, name), getattr(by_cpu, name), rounding, name)
+
+
+def test_sums_are_the_energies(whole, make):
+    """Contact's energy with all obstacles, and the work of those that are led, are what the terms say."""
+    model, parameters = make("hht", "contact", ("ball", "capsule", "box", "field"))
+    fused = FusedSimulation(model, parameters, whole)
+    fused.batch.serve(fused)
+    roll = fused.batch.roll([fused.initial_state()], 2)
+    sums, states = whole.to_host(roll.guard)[:, 0], roll.states()
+    plain = Simulation(model, parameters, whole)
+    for row, state in zip(sums, states):
+        assert row[5] == pytest.approx(balance(plain, state).contact_j, rel=1e-9)
+    for row, (before, after) in zip(sums[1:], pairwise(states)):
+        work = sum(term.work_j(before, after) for term in plain.terms)
+        assert row[4] == pytest.approx(work, rel=1e-7) and abs(work) > 1e-6
+
+
+def test_batch_equals_single_runs(whole, make):
+    """Systems of a batch differ in friction, shift and contact; each is as if it ran alone."""
+    model, base = make("theta", "contact", ("ball", "capsule", "shared"))
+    base = model.complete(base)
+    direction = ParameterGradient.zero(2)
+    direction.friction_coefficient, direction.contact_stiffness_pa_per_m = 0.1, 3e5
+    direction.obstacle_shift_m[:] = (0.002, -0.001, 0.001)
+    sets = [shifted(base, direction, amount) for amount in np.linspace(0.0, 1.0, 4)]
+    batch = FusedBatch(model, sets, whole)
+    roll = batch.roll(batch.initial(), STEPS)
+    ends = [whole.to_host(roll.u[-1, j]) for j in range(len(sets))]
+    for j in (0, 2):
+        fused = FusedSimulation(model, sets[j], whole)
+        near(ends[j], whole.to_host(fused.roll(fused.initial_state(), STEPS)[0][-1].u), 1e-9, j)
+    assert np.linalg.norm(ends[3] - ends[0]) > 1e-4 * np.linalg.norm(ends[0])
+
+
+def test_readings_of_a_tool(whole, make):
+    """Residuals, Jacobian and gradient of the forces on a tool that pushes and rubs, by E, μ and the tools' shift."""
+    model, parameters = make("theta", "held contact", ("capsule",))
+    names = ["youngs_modulus_pa", "friction_coefficient", "obstacle_shift_m"]
+    variables = make_variables(model.complete(parameters), names)
+    theta, kinds, step_s = variables.start(), Kinds([ToolWrench(model)]), model.integrator.step_s
+    std = np.array([0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
+    frames = [WrenchFrame(at * step_s, np.linspace(-1.0, 1.0, 6), std) for at in (1.0, 2.5)]
+    directions = variables.directions(theta)
+    backends = (Simulation(model, parameters).backend, whole)
+    runs = [run_through(model, variables.parameters(theta), frames, directions, b, kinds) for b in backends]
+    assert isinstance(runs[0], PlainRun) and isinstance(runs[1], FusedRun)
+    cpu, fused = runs
+    bar = np.cos(np.arange(12))
+    near(np.concatenate(fused.residuals), np.concatenate(cpu.residuals), 1e-8, "residuals")
+    for k, column in enumerate(cpu.jacobian.T):
+        assert column.any()
+        near(fused.jacobian[:, k], column, 1e-6, k)
+    slopes = [np.array([sum(g.dot(d) for g in run.gradient(bar)) for d in directions]) for run in runs]
+    near(slopes[1], slopes[0], 1e-6, "gradient")
+    near(slopes[1], cpu.jacobian.T @ bar, 1e-6, "adjoint and tangent")
+
+
+def test_what_whole_steps_do_not_know(whole, make):
+    """Shapes of one's own and extrapolated contact of an obstacle take the loops one by one."""
+
+    class Own(HalfSpace):
+        pass
+
+    model, _ = make("hht", "contact")
+    for law in (obstacle(Own()), replace(obstacle(HalfSpace()), implicit=False)):
+        assert not can_fuse(replace(model, obstacles=(law,)), whole)
+        assert not can_fuse(replace(model, obstacles=(replace(law, friction=0.3),)), whole)
+    again = replace(ContactLaw(1e6, 800.0), implicit=False)  # the same plane once more
+    assert can_fuse(replace(model, obstacles=(replace(again, implicit=True),)), whole)
+    assert not can_fuse(replace(model, obstacles=(again,)), whole)
