@@ -26,8 +26,9 @@ from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.carried_surface import CarriedSurface
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.surface_observer import build_observer, watch
+from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.geometry.rigid import RigidPath
-from soft_estimator.geometry.shapes import Box, Torus, sample
+from soft_estimator.geometry.shapes import Box, Sphere, Torus, sample
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.dirichlet import FixedRegion
@@ -38,6 +39,7 @@ from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solids import Field, HalfSpace, Round, SolidLaw
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
@@ -138,6 +140,8 @@ def main(precisions: Sequence[str] = ()) -> int:
             body, scheme, fixed=[grip], contact=law, solver=settings, dtype=dtype, material="neo_hookean"
         )
         free = build_model(body, scheme, solver=settings, dtype=dtype)
+        rough, solids = replace(law, friction=0.4), things_to_touch()
+        touching = build_model(body, scheme, contact=rough, solver=settings, dtype=dtype, obstacles=solids)
         weak = replace(grip, method="nitsche")
         states = loops(model, backend)
         loops(build_model(body, scheme, fixed=[weak], solver=settings, dtype=dtype), backend)
@@ -147,6 +151,8 @@ def main(precisions: Sequence[str] = ()) -> int:
         batch(model, 5, backend, MATRIX + "cells")
         batch(free, 9, backend, MATRIX + "cells")
         batch(model, 33, backend, MATRIX + "cells")  # two launches
+        batch(touching, 2, backend, MATRIX + "resident")
+        single(touching, SOFT, backend, False)
         single(model, SOFT, backend, False)
         single(model, STIFF, backend, True)
         single(model, INCOMPRESSIBLE, backend, False, MATRIX + "resident_pressure")
@@ -159,6 +165,20 @@ def main(precisions: Sequence[str] = ()) -> int:
         with setting(cells, LARGEST_SHARED=0):
             batch(model, 5, backend, MATRIX + "cells")
     return tell(seen, set(chosen))
+
+
+def things_to_touch() -> list[ContactLaw]:
+    """A rough obstacle of each kind around the ring, one of them led."""
+    path = PosePath(
+        np.array([0.0, 0.1]), np.tile(np.eye(3), (2, 1, 1)), np.array([[-0.08, -0.05, 0], [-0.07, -0.05, 0]])
+    )
+    places = [
+        SolidLaw(HalfSpace(), centre_m=np.array([0.0, 0.0, -0.11])),
+        SolidLaw(Round((0.0, 0.0, 0.03), 0.02), path=path),
+        SolidLaw(Round((0.02, 0.01, 0.03), 0.004), centre_m=np.array([0.0, -0.05, 0.08])),
+        SolidLaw(Field(sample(Sphere(0.03), 0.008, margin_cells=8)), centre_m=np.array([0.08, -0.06, 0.0])),
+    ]
+    return [ContactLaw(1e6, 800.0, obstacle=place, own=True, friction=0.3) for place in places]
 
 
 def tell(seen: dict[Kernel, int], precisions: set[str]) -> int:
