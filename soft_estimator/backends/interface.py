@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy.typing as npt
 
+from soft_estimator.backends.band_loops import BandLoops
 from soft_estimator.backends.loops import CellLoops, ContactLoops, MatrixLoops, PointLoops
 from soft_estimator.backends.multigrid_loops import MultigridLoops
 from soft_estimator.backends.neo_hookean_loops import NeoHookeanLoops
@@ -74,6 +75,10 @@ class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops,
     def multigrid(self) -> MultigridLoops | None:
         """The preconditioner for bodies of many nodes; None where block-Jacobi is all there is, or whole steps have
         their own."""
+
+    @property
+    def bands(self) -> BandLoops | None:
+        """Direct solves for slender bodies; None where there are only iterations."""
 
     def to_device(self, array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """A contiguous copy or view of a host array where the backend computes."""

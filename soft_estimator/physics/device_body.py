@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.physics.band import Band
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.multigrid import Hierarchy
 from soft_estimator.physics.pressure import Lattice
@@ -64,6 +65,11 @@ class DeviceBody:
     def hierarchy(self) -> Hierarchy:
         """Coarser grids over the nodes, for the multigrid preconditioner."""
         return Hierarchy.of(self)
+
+    @cached_property
+    def band(self) -> Band:
+        """The nodes along the body's long way, for direct solves."""
+        return Band.of(self)
 
     @cached_property
     def rest_points(self) -> Array:

@@ -11,6 +11,7 @@ from scipy.sparse.linalg import spsolve
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.backends.loops import CONVERGED, STALLED
 from soft_estimator.config import SolverConfig
+from soft_estimator.physics.band import BandFactor
 from soft_estimator.physics.conjugate_gradient import conjugate_gradient
 from soft_estimator.physics.multigrid import Multigrid
 from soft_estimator.physics.pressure import PressurePreconditioner
@@ -55,6 +56,7 @@ class LinearSystem:
     """Block-sparse symmetric matrix with its block-Jacobi preconditioner, on the backend's device.
 
     pressure, multigrid: better preconditioners, for nearly incompressible bodies and for those of many nodes.
+    band: a direct solve, for slender ones.
     """
 
     row_start: Array
@@ -64,6 +66,7 @@ class LinearSystem:
     free: Array
     pressure: PressurePreconditioner | None = None
     multigrid: Multigrid | None = None
+    band: BandFactor | None = None
 
     def to_scipy(self, backend: Backend) -> sp.bsr_matrix:
         """The matrix as scipy.sparse, in double precision."""
@@ -88,7 +91,7 @@ def _iterate(
 ) -> tuple[int, float, int]:
     """Conjugate gradients; where a better preconditioner does not lead to the end, block-Jacobi starts anew."""
     pattern, ending = (system.row_start, system.column), (settings.relative_tolerance, settings.max_iterations)
-    better = system.pressure or system.multigrid
+    better = system.band or system.pressure or system.multigrid
     if better is not None:
         start = x.copy()
         found = conjugate_gradient(backend, *pattern, system.blocks, better, b, x, system.free, *ending)
@@ -150,9 +153,11 @@ def solve_many(
 
 def _solve_columns(backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings) -> SolveReport:
     start, tolerance, limit = x.copy(), settings.relative_tolerance, settings.max_iterations
-    tries: list[tuple[Multigrid | None, type, int]] = [(None, np.float64, limit)]
+    tries: list[tuple[Multigrid | BandFactor | None, type, int]] = [(None, np.float64, limit)]
     # What is asked for loosely is tried in single precision first, at twice the speed.
-    if tolerance >= SINGLE_FROM and x.dtype != backend.xp.float32:
+    if system.band is not None:
+        tries.insert(0, (system.band, np.float64, limit))
+    elif tolerance >= SINGLE_FROM and x.dtype != backend.xp.float32:
         tries.insert(0, (system.multigrid, np.float32, min(SINGLE_ITERATIONS, limit)))
     elif system.multigrid is not None:
         tries.insert(0, (system.multigrid, np.float64, limit))
@@ -174,7 +179,7 @@ def _solve_columns(backend: Backend, system: LinearSystem, b: Array, x: Array, s
 def _try_columns(
     backend: Backend,
     system: LinearSystem,
-    better: Multigrid | None,
+    better: Multigrid | BandFactor | None,
     real: type,
     b: Array,
     x: Array,

@@ -16,6 +16,7 @@ import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.physics.band import BandFactor
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.energy import drift_directions
 from soft_estimator.physics.guard import guarded_step
@@ -223,6 +224,10 @@ class Simulation:
         d, blocks = self.device, assembly.finished()
         inverse = d.xp.empty((d.nodes, 9), d.dtype)
         d.backend.invert_diagonal(blocks, d.slot, d.free, inverse)
+        bands = d.backend.bands
+        if bands is not None and d.band.is_worth_it(blocks, d.slot):
+            band = BandFactor(d.band, bands, d.row_start, d.column, blocks, d.free)
+            return LinearSystem(d.row_start, d.column, blocks, inverse, d.free, band=band)
         rows, loops = assembly.dilatation, d.backend.pressures
         pressure = None if rows is None or loops is None else PressurePreconditioner(d, loops, blocks, rows)
         grids = d.backend.multigrid

@@ -15,6 +15,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from soft_estimator.backends.cpu import band as band_loops
 from soft_estimator.backends.cpu import (
     contact,
     elasticity,
@@ -55,6 +56,7 @@ class CpuBackend:
     stepper = guard = tangent_stepper = observer = None  # loops only
     pressures = pressure
     multigrid = multigrid_loops
+    bands = band_loops
 
     rotations = staticmethod(rotation.rotations)
     rotations_tangent = staticmethod(rotation.rotations_tangent)

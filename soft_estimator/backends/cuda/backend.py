@@ -25,7 +25,7 @@ class CudaBackend:
     guard = CudaGuard
     observer = points.CudaObserver  # residuals of whole windows; estimation/residuals/surface_observer.py uses it
 
-    multigrid = None  # whole steps have a coarse level of their own
+    multigrid = bands = None  # whole steps have a coarse level of their own
     pressures = None  # whole steps have their own; launched one by one, its loops take longer than they save
 
     rotations = staticmethod(loops.rotations)

@@ -30,7 +30,7 @@ class ReferenceBackend:
     tangent_stepper = ReferenceTangent
     observer = ReferenceObserver
     pressures = pressure
-    multigrid = None  # block-Jacobi, to compare with
+    multigrid = bands = None  # block-Jacobi, to compare with
 
     rotations = staticmethod(cells.rotations)
     rotations_tangent = staticmethod(cells.rotations_tangent)

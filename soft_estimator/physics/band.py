@@ -1,0 +1,100 @@
+"""A direct solve for slender bodies: with the nodes sorted along its long way, all blocks of the matrix of a beam or a
+rope lie near the diagonal, and so does Cholesky's factor.
+
+Block-Jacobi hands an error on from node to node, forty cells along a beam; a factor of so narrow a band is made in the
+time of a few such iterations, and then solves for any number of right-hand sides, whatever the stiffness. It works in
+double precision as it comes, and what a solve leaves is solved for again: the tolerance is kept by the true residual.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from soft_estimator.backends.band_loops import BandLoops, BandOrder
+from soft_estimator.backends.interface import Array
+from soft_estimator.physics.multigrid import stiffness_over_inertia
+
+if TYPE_CHECKING:
+    from soft_estimator.physics.device_body import DeviceBody
+
+# Nodes from which on time matters, and nodes across the band up to which a factor is made sooner than multigrid's
+# matrices; its memory is then no more than a step's own.
+WORTH_NODES, MOST_ACROSS = 500, 64
+# A factor takes as long as 0.0075 (nodes across)² iterations of block-Jacobi, of which a step to 1e-6 needs about
+# 12 √(stiffness over inertia): a beam of 42 nodes across and a ratio of 48 takes 84, its factor the time of 13.
+_PER_ITERATION, _ITERATIONS = 0.0075, 12.0
+
+
+class Band:
+    """The order of a body's nodes along its long way, and how wide its matrix is in that order.
+
+    Attributes:
+        loops: as the loops take it. across: nodes of the widest row of the factor.
+    """
+
+    def __init__(self, place: np.ndarray, row_start: np.ndarray, column: np.ndarray) -> None:
+        long_way = np.argsort(-np.ptp(place, axis=0), kind="stable")
+        order = np.lexsort(place[:, long_way[::-1]].T)
+        rank = np.argsort(order)
+        furthest = np.maximum.reduceat(rank[column], row_start[:-1])  # each node's row holds itself
+        last = np.maximum.accumulate(np.maximum(furthest[order], np.arange(len(order))))
+        self.loops = BandOrder(order, rank, last)
+        self.across = int((last - np.arange(len(order))).max()) + 1
+
+    @classmethod
+    def of(cls, device: DeviceBody) -> Band:
+        body = device.body
+        place = np.stack(np.unravel_index(body.node_index, body.grid.shape), axis=1)
+        return cls(place, body.row_start, body.column)
+
+    def is_worth_it(self, blocks: np.ndarray, slot: np.ndarray) -> bool:
+        """Whether a factor takes less time than iterations, by the sizes and the matrix alone."""
+        if len(slot) < WORTH_NODES or self.across > MOST_ACROSS:
+            return False
+        return _PER_ITERATION * self.across**2 <= 0.5 * _ITERATIONS * stiffness_over_inertia(blocks, slot) ** 0.5
+
+
+class BandFactor:
+    """The factor of one matrix, made when it is first asked for.
+
+    Args:
+        row_start, column, blocks: of A. free: 0 for held nodes, (N,).
+    """
+
+    def __init__(
+        self, band: Band, loops: BandLoops, row_start: Array, column: Array, blocks: Array, free: Array
+    ) -> None:
+        self.band, self.loops, self.matrix = band, loops, (row_start, column, blocks, free)
+
+    @cached_property
+    def factor(self) -> Array | None:
+        """Rows of the factor; None where the matrix is not positive definite."""
+        row_start, column, blocks, free = self.matrix
+        out = np.empty((len(free), 3, 3 * self.band.across + 3))
+        made = self.loops.factorise_band(row_start, column, blocks, free, self.band.loops, out)
+        return out if made else None
+
+    def apply(self, r: Array, out: Array) -> None:
+        """out = A⁻¹ r for nodal vectors (N, 3); zero, with which no iteration goes on, where there is no factor."""
+        if self.factor is None:
+            out[...] = 0.0
+        else:
+            self.loops.solve_band(self.band.loops, self.factor, r[:, :, None], out[:, :, None])
+
+    def solve_many(
+        self,
+        row_start: Array,
+        column: Array,
+        blocks: Array,
+        b: Array,
+        x: Array,
+        free: Array,
+        tolerance: float,
+        limit: int,
+    ) -> tuple[int, float, int]:
+        """`MatrixLoops.conjugate_gradient_many` by this factor."""
+        matrix = (row_start, column, blocks, self.band.loops, lambda: self.factor)
+        return self.loops.solve_band_many(*matrix, b, x, free, tolerance, limit)
