@@ -83,6 +83,23 @@ def test_points_at_edges_are_left_out_of_a_held_body_s_fit() -> None:
         assert without_sharp_edges(kept, theta) is kept
 
 
+def test_noise_does_not_choose_the_points() -> None:
+    """A point of a face beside its edge is left out, or not, wherever the noise along its ray has put it: half a cell
+    outwards, inwards, or not at all."""
+    line = np.linspace(-0.9, 0.9, 37) * HALF_M[1]
+    face = np.stack([0.0 * line, line, np.full(37, HALF_M[2])], axis=1)
+    ray = np.array([0.3, 0.0, 1.0])  # along the edge and out of the face, over its cosine to the normal
+    chosen = []
+    for thrown in (-0.5, 0.0, 0.5):
+        problem = still("box", face, None)
+        noisy = face + thrown * SPACING_M * ray
+        frame = replace(problem.frames[0], points_m=noisy, along=np.broadcast_to(ray, face.shape).copy())
+        chosen.append(turn_rad(problem, frame, np.zeros((problem.model.body.node_count, 3))) < SHARP_RAD)
+    assert 0 < chosen[1].sum() < 37
+    np.testing.assert_array_equal(chosen[0], chosen[1])
+    np.testing.assert_array_equal(chosen[2], chosen[1])
+
+
 def ring(torus: Experiment, frames: list[ObservedFrame], youngs_pa: float) -> Problem:
     truth = Parameters(np.array([youngs_pa]), 0.3, 1000.0, 0.1, 0.01)
     variables = make_variables(truth, ["youngs_modulus_pa"])
