@@ -75,7 +75,10 @@ def forget_look(problem: Problem) -> None:
 def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> Inspection:
     """Run the motion at θ and collect the columns of the sources and the places of the points."""
     parameters, model, backend = problem.variables.parameters(theta), problem.model, problem.backend
-    directions = [d for source in sources for d in source.directions]
+    whole = [d for source in sources for d in source.directions]
+    # Cameras and clocks do not move the body: no columns of zeros are simulated for them.
+    moving = [k for k, d in enumerate(whole) if any(np.any(value) for value in d.values.values())]
+    directions = [whole[k] for k in moving]
     start = initial_moment(model, parameters, directions or problem.variables.directions(theta), backend)
     path = trajectory_from(model, parameters, directions or None, start, backend, problem.kinds)
     problem.simulations += 1
@@ -96,7 +99,8 @@ def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> I
         look = SeenFrame.of(model.body, frame, at, seen, kind.by_offset(frame))
         changes = None
         if a.changes is not None and b.changes is not None:
-            changes = seen.changes(FrameChanges(a.changes, b.changes, share, directions, backend.to_host))
+            changes = np.zeros((len(seen.residual), len(whole)))
+            changes[:, moving] = seen.changes(FrameChanges(a.changes, b.changes, share, directions, backend.to_host))
         rows.append(frame_columns(sources, changes, look))
         offsets.append(look.by_offset)
         places.append(patches.of(frame, at.u, len(seen.residual)))

@@ -17,6 +17,10 @@ def motion(
     problem: Problem, theta: np.ndarray, *, tangent: bool = True
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
     """Every frame with the displacement (N, 3) [m] at its time and its change with each variable, (N, 3, P)."""
+    known = None if tangent else problem.displacements_at(theta)
+    if known is not None:
+        yield from ((frame, u, np.zeros((*u.shape, 0))) for frame, u in zip(problem.frames, known))
+        return
     host, parameters = problem.backend.to_host, problem.variables.parameters(theta)
     directions = problem.variables.directions(theta)
     start = initial_moment(problem.model, parameters, directions, problem.backend)

@@ -102,6 +102,7 @@ class Problem:
         self.frames = _checked(frames, self.kinds)
         self.simulations = 0
         self._runs: list[tuple[np.ndarray, PlainRun]] = []
+        self._moved: tuple[np.ndarray, list[np.ndarray]] | None = None
 
     def with_frames(self, frames: Sequence[Any]) -> Problem:
         """The same problem with other frames."""
@@ -135,6 +136,8 @@ class Problem:
         used = self.frames[: len(self.frames) if frames is None else frames]
         self.simulations += 1
         run = self.run(theta, used, jacobian=jacobian)
+        if jacobian and run.displacements is not None and len(used) == len(self.frames):
+            self._moved = np.array(theta, dtype=np.float64), run.displacements
         weighed, frame, whitened = weigh_all(self.kinds, used, run.residuals, self.loss)
         off = (theta - self.variables.prior_mean) / self.variables.prior_std
         misfit = float(weighed.value.sum())
@@ -155,6 +158,11 @@ class Problem:
         parts = run.gradient(weighed.slope)
         by_theta = np.array([sum(part.dot(d) for part in parts) for d in self.variables.directions(theta)])
         return replace(out, gradient=by_theta + off / self.variables.prior_std)
+
+    def displacements_at(self, theta: np.ndarray) -> list[np.ndarray] | None:
+        """Of the body at each frame, (N, 3) [m], where θ is the last place with a Jacobian over all frames; None
+        elsewhere: they are to be simulated."""
+        return self._moved[1] if self._moved is not None and np.array_equal(self._moved[0], theta) else None
 
     def run(self, theta: np.ndarray, frames: list[Any], *, jacobian: bool) -> Run:
         """The simulation at θ through the first frames, these; gone on with where one was there already."""

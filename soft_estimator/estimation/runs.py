@@ -38,11 +38,15 @@ Places = dict[int, list[tuple[int, float]]]
 
 
 class Run(Protocol):
-    """residuals: of each frame, in order, (n,). jacobian: by the directions, (Σ n, P). far: see `Prediction`."""
+    """residuals: of each frame, in order, (n,). jacobian: by the directions, (Σ n, P). far: see `Prediction`.
+
+    displacements: of the body at each frame, (N, 3) [m]; None where they are not on the host.
+    """
 
     residuals: list[np.ndarray]
     jacobian: np.ndarray | None
     far: int
+    displacements: list[np.ndarray] | None
 
     def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
         """Derivatives by the parameters, given those by all residuals (Σ n,): parts that are to be added up, the one
@@ -109,6 +113,7 @@ class PlainRun:
         self.states = Checkpoints(self.simulation, self._state, steps)
         self._seen: dict[int, Prediction] = {}
         self._rows: dict[int, np.ndarray] = {}
+        self._u: dict[int, np.ndarray] = {}
         self.frames: Sequence[Any] = []
         self.grow(frames)
 
@@ -129,6 +134,7 @@ class PlainRun:
         self.seen = [self._seen[k] for k in order]
         self.residuals = [prediction.residual for prediction in self.seen]
         self.far = sum(prediction.far for prediction in self.seen)
+        self.displacements = [self._u[k] for k in order]
         self.jacobian = None if self._tangent is None else np.concatenate([self._rows[k] for k in order])
 
     def _step(self, n: int, frames: Sequence[Any]) -> None:
@@ -140,7 +146,7 @@ class PlainRun:
             after_changes = self._tangent.step(state, after, lin, changes)[0]
         for k, share in self.places.get(n, []):
             at = FrameState(state, after, share, self.parameters, to_host)
-            self._seen[k] = self.kinds.of(frames[k]).predict(frames[k], at)
+            self._seen[k], self._u[k] = self.kinds.of(frames[k]).predict(frames[k], at), at.u
             if changes is not None and after_changes is not None:
                 moved = FrameChanges(changes, after_changes, share, self.directions or [], to_host)
                 self._rows[k] = self._seen[k].changes(moved)
@@ -155,6 +161,8 @@ class PlainRun:
 
 class FusedRun:
     """Whole steps and the clouds of all frames at once, on a backend that can; other kinds of frames on the host."""
+
+    displacements = None  # on the device
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from soft_estimator.estimation.fitting.clock import RATE
 from soft_estimator.estimation.fitting.explained import explained_cost, patch_columns
 from soft_estimator.estimation.fitting.faint_motion import (
     SHOWN,
-    _cost_of_still,
+    _costs_of_still,
     is_faint,
     motion_gain,
     with_faint_motion,
@@ -153,9 +153,12 @@ def test_a_body_too_stiff_to_move_may_still_lie_elsewhere(torus: Experiment) -> 
     problem = Problem(torus.model, variables, frames, field=torus.field, known=KnownToConfig())
     theta = variables.start() + np.array([0.1, 1e-3, 0.0, -1e-3, 0.02, -0.01])
     look = inspect_fit(problem, theta, [])
-    columns = [3 * 4.5e-4 * patch_columns(look.small_patch, look.by_offset)]
-    whole = explained_cost(problem, problem.evaluate(theta, jacobian=True), columns, 1.3, np.arange(1, len(theta)))
-    assert _cost_of_still(problem, theta, columns, 1.3) == pytest.approx(whole, rel=1e-6)
+    columns, at = 3 * 4.5e-4 * patch_columns(look.small_patch, look.by_offset), problem.evaluate(theta, jacobian=True)
+    whole = explained_cost(problem, at, [columns], 1.3, np.arange(1, len(theta)))
+    costs = list(_costs_of_still(problem, theta, columns, at.frame, 1.3, fewer=True))
+    assert costs[-1] == pytest.approx(whole, rel=1e-6)
+    # Every frame adds what it leaves: the first ones alone cost no more than all of them.
+    assert len(costs) > 1 and (np.diff(costs) > 0).all()
 
 
 def test_several_questions_of_a_fit_simulate_it_once(torus: Experiment) -> None:

@@ -8,6 +8,7 @@ by any of the stiffnesses that a search comes by; five standard deviations are a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -28,11 +29,13 @@ SHOWN = 0.5 * 5.0**2  # of the cost: five standard deviations
 _TOO_STIFF = np.log(1000.0)  # of log E: what is left of a motion of millimetres are micrometres
 
 
-def motion_gain(problem: Problem, at: Evaluation, noise_scale: float) -> float | None:
+def motion_gain(problem: Problem, at: Evaluation, noise_scale: float, enough: float = np.inf) -> float | None:
     """By how much the motion lowers the cost, in units of the noise; None where there is nothing to set it against: no
     stiffness among the variables, a body that nothing holds, or a shape that is exact.
 
-    at: with its Jacobian. noise_scale: noise over the stated one.
+    at: with its Jacobian. noise_scale: noise over the stated one. enough: a gain that need not be known better. Every
+        frame adds to what a body that does not move leaves unexplained: the first ones are set against the whole cost
+        of the motion, and more of them are simulated only where they do not tell.
     """
     names = np.array([variable.name for variable in problem.variables.variables])
     off_m = 0.0 if problem.known is None else shape_std_m(problem.known, problem.model.body)
@@ -40,33 +43,47 @@ def motion_gain(problem: Problem, at: Evaluation, noise_scale: float) -> float |
         return None
     still = at.theta + np.where(names == STIFFNESS, _TOO_STIFF, 0.0)
     look = look_at(problem, at.theta)
-    columns = [OFF_TOGETHER * off_m * patch_columns(look.small_patch, look.by_offset)]
+    columns = OFF_TOGETHER * off_m * patch_columns(look.small_patch, look.by_offset)
+    moving, gain = explained_cost(problem, at, [columns], noise_scale**2), None
     try:
-        motionless = _cost_of_still(problem, still, columns, noise_scale**2)
+        for motionless in _costs_of_still(problem, still, columns, at.frame, noise_scale**2, np.isfinite(enough)):
+            gain = motionless - moving
+            if gain >= enough:
+                break
     except SolverError:
         return None
-    return motionless - explained_cost(problem, at, columns, noise_scale**2)
+    return gain
 
 
-def _cost_of_still(problem: Problem, theta: np.ndarray, columns: list[np.ndarray], noise: float) -> float:
-    """What is left of the cost where only what came along beside the asked-for variables may move: no other one's
-    tangents, which take long in so stiff a body, are simulated."""
-    v = problem.variables
+def _costs_of_still(
+    problem: Problem, theta: np.ndarray, columns: np.ndarray, frame: np.ndarray, noise: float, fewer: bool
+) -> Iterator[float]:
+    """What is left of the cost of all frames, or before that of ever more of them, where only what came along beside
+    the asked-for variables may move: no other one's tangents, which take long in so stiff a body, are simulated.
+
+    columns: of all residuals, (n, k). frame: of each, (n,). fewer: begin with some of the frames.
+    """
+    v, whole = problem.variables, len(problem.frames)
     beside = np.array([j for j, variable in enumerate(v.variables) if variable.beside], dtype=int)
-    if len(beside) == 0:
-        at = problem.evaluate(theta, jacobian=False)
-        none = np.empty((len(at.weight), 0))
-        return explained_cost(problem, replace(at, jacobian=none), columns, noise, free=beside)
-    others = theta.copy()
-    others[beside] = v.start()[beside]  # a direction is moved from the reference's
-    alone = problem.with_variables(Variables(v.parameters(others), [v.variables[j] for j in beside]))
-    return explained_cost(alone, alone.evaluate(theta[beside], jacobian=True), columns, noise)
+    alone = problem
+    if len(beside):
+        others = theta.copy()
+        others[beside] = v.start()[beside]  # a direction is moved from the reference's
+        alone = problem.with_variables(Variables(v.parameters(others), [v.variables[j] for j in beside]))
+    for count in sorted({-(-whole // 8), -(-whole // 3), whole} if fewer else {whole}):
+        rows = [columns[frame < count]]
+        if len(beside):
+            yield explained_cost(alone, alone.evaluate(theta[beside], count, jacobian=True), rows, noise)
+        else:
+            at = problem.evaluate(theta, count, jacobian=False)
+            none = np.empty((len(at.weight), 0))
+            yield explained_cost(problem, replace(at, jacobian=none), rows, noise, free=beside)
 
 
 def with_faint_motion(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     """The posterior, where its frames show no motion, with what is asked for no better known than before. What hardly
     moves keeps no time either: its clock is not called wrong."""
-    gain = motion_gain(problem, at, found.noise_scale)
+    gain = motion_gain(problem, at, found.noise_scale, SHOWN)
     if gain is None or gain >= SHOWN:
         return found
     v = problem.variables

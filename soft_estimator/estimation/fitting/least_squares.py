@@ -43,6 +43,9 @@ _KEPT_WITHIN = 4.0
 # variables, is at the minimum: points that cross a cell's face make the cost rough on that scale, by 3 for the 45
 # frames of a beam. Deviations are those of the residuals: where they are five times the stated noise, 25 times as much.
 _HARDLY = 0.05
+# Along a kept Jacobian no step is tried that promises less than this part of that: the way that is left is a tenth of a
+# deviation, and the Jacobian that is taken anew next tells of a longer one.
+_KEPT_HARDLY = 0.1
 # A trial costs a simulation of all frames: not for a place within a tenth of one that failed.
 _RULE = Damping(shorter=0.1)
 
@@ -184,8 +187,11 @@ class _Distances:
         return trial
 
     def stop_before(self, at: Evaluation, step: Step) -> str:
-        """A step that more frames will take as well is left to them."""
+        """A step that more frames will take as well is left to them, and one that hardly leads on along a kept Jacobian
+        to its own one."""
         s = self.settings
+        if at.linearised_at is not None and step.predicted < _KEPT_HARDLY * self._hardly_at(at):
+            return "no further decrease is promised: at the minimum to working accuracy"
         if self.more_to_come and (step.longest < s.step_tolerance or step.predicted < s.cost_tolerance * at.cost):
             return "near enough to go on with more frames"
         return ""
