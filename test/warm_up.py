@@ -44,16 +44,17 @@ def main() -> None:
 
 
 def rarer() -> None:
-    """A ball found on a table; one step, there and back, of a cube so fine and stiff that multigrid is worth it, and of
-    two other materials; a picture."""
+    """A ball found on a table; one step, there and back, of a cube so fine and stiff that multigrid is worth it, of a
+    beam that is solved directly, and of two other materials; a picture."""
     seen = make_body("ball")
     pose_trial(seen, seen.grid, 0)
-    for nodes_across, youngs_modulus_pa, poissons_ratio, material in (
-        (13, 2e6, 0.35, "corotated"),
-        (5, 2e4, 0.49, "corotated"),
-        (5, 2e4, 0.35, "neo_hookean"),
+    for nodes_across, length_m, youngs_modulus_pa, poissons_ratio, material in (
+        (13, 0.1, 2e6, 0.35, "corotated"),
+        (5, 0.6, 2e6, 0.35, "corotated"),
+        (5, 0.1, 2e4, 0.49, "corotated"),
+        (5, 0.1, 2e4, 0.35, "neo_hookean"),
     ):
-        body = build_body(sample(Box((0.1,) * 3), 0.1 / (nodes_across - 1)))
+        body = build_body(sample(Box((length_m, 0.1, 0.1)), 0.1 / (nodes_across - 1)))
         model = build_model(body, theta_scheme(1 / 120), material=material)
         parameters = Parameters(youngs_modulus_pa, poissons_ratio, 1000.0, stiffness_damping_s=1e-3)
         steps = RollOut(lambda p, model=model: Simulation(model, p), 1)
