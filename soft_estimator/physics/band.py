@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from soft_estimator.backends.band_loops import BandLoops, BandOrder
+from soft_estimator.backends.band_loops import BandLoops, BandOrder, Factor, Halves
 from soft_estimator.backends.interface import Array
 
 if TYPE_CHECKING:
@@ -31,17 +31,36 @@ class Band:
     """The order of a body's nodes along its long way, and how wide its matrix is in that order.
 
     Attributes:
-        loops: as the loops take it. across: nodes of the widest row of the factor.
+        across: nodes of the widest row of the factor.
     """
 
     def __init__(self, place: np.ndarray, row_start: np.ndarray, column: np.ndarray) -> None:
         long_way = np.argsort(-np.ptp(place, axis=0), kind="stable")
-        order = np.lexsort(place[:, long_way[::-1]].T)
-        rank = np.argsort(order)
+        self.order = np.lexsort(place[:, long_way[::-1]].T)
+        self.pattern = (row_start, column)
+        self.last = self._last(np.argsort(self.order), self.order)
+        self.across = int((self.last - np.arange(len(self.order))).max()) + 1
+
+    def _last(self, rank: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """The last place that each row of a factor in an order (n,) reaches; rank: place of each node, (N,)."""
+        row_start, column = self.pattern
         furthest = np.maximum.reduceat(rank[column], row_start[:-1])  # each node's row holds itself
-        last = np.maximum.accumulate(np.maximum(furthest[order], np.arange(len(order))))
-        self.loops = BandOrder(order, rank, last)
-        self.across = int((last - np.arange(len(order))).max()) + 1
+        return np.maximum.accumulate(np.maximum(furthest[order], np.arange(len(order))))
+
+    @cached_property
+    def halves(self) -> Halves:
+        """The order from either end to the middle, a part that no block reaches across."""
+        count = len(self.order)
+        low = max((count - self.across) // 2, 1)
+        high = int(self.last[low - 1]) + 1
+        return self._half(self.order[:high], low), self._half(self.order[low:][::-1], count - high)
+
+    def _half(self, order: np.ndarray, own: int) -> BandOrder:
+        rank = np.full(len(self.order), -1)
+        rank[order] = np.arange(len(order))
+        last = self._last(rank, order)
+        last[own:] = len(order) - 1
+        return BandOrder(np.ascontiguousarray(order), rank, last, np.array([own]))
 
     @classmethod
     def of(cls, device: DeviceBody) -> Band:
@@ -73,19 +92,18 @@ class BandFactor:
         self.band, self.loops, self.matrix = band, loops, (row_start, column, blocks, free)
 
     @cached_property
-    def factor(self) -> Array | None:
+    def factor(self) -> Factor | None:
         """Rows of the factor; None where the matrix is not positive definite."""
-        row_start, column, blocks, free = self.matrix
-        out = np.empty((len(free), 3, 3 * self.band.across + 3))
-        made = self.loops.factorise_band(row_start, column, blocks, free, self.band.loops, out)
-        return out if made else None
+        halves, width = self.band.halves, 3 * self.band.across + 3
+        near, far = (np.empty((len(half.order), 3, width)) for half in halves)
+        return (near, far) if self.loops.factorise_band(*self.matrix, halves, near, far) else None
 
     def apply(self, r: Array, out: Array) -> None:
         """out = A⁻¹ r for nodal vectors (N, 3); zero, with which no iteration goes on, where there is no factor."""
         if self.factor is None:
             out[...] = 0.0
         else:
-            self.loops.solve_band(self.band.loops, self.factor, r[:, :, None], out[:, :, None])
+            self.loops.solve_band(self.band.halves, self.factor, r[:, :, None], out[:, :, None])
 
     def solve_many(
         self,
@@ -99,5 +117,5 @@ class BandFactor:
         limit: int,
     ) -> tuple[int, float, int]:
         """`MatrixLoops.conjugate_gradient_many` by this factor."""
-        matrix = (row_start, column, blocks, self.band.loops, lambda: self.factor)
+        matrix = (row_start, column, blocks, self.band.halves, lambda: self.factor)
         return self.loops.solve_band_many(*matrix, b, x, free, tolerance, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -60,18 +61,25 @@ def system_of(simulation: Simulation) -> LinearSystem:
 
 @pytest.mark.parametrize("held", HELD)
 def test_it_is_cholesky_s_factor(beam: Body, held: str) -> None:
-    """Rᵀ R = A on the free nodes and 1 on held ones, in the order along the beam: to rounding of A's largest number,
-    some 1e-15 of it for each of the 1e2 products of a sum."""
+    """Rᵀ R = A on the free nodes and 1 on held ones, in the order of the far half, the near half and the middle: to
+    rounding of A's largest number, some 1e-15 of it for each of the 1e2 products of a sum."""
     s = simulation_of(beam, held)
     system = system_of(s)
     band = system.band
     assert band is not None and band.factor is not None and band.band.across < 60
-    n, order = beam.node_count, band.band.loops.order
-    width = 3 * (band.band.loops.last - np.arange(n) + 1)
-    entries = [
-        (3 * i + a, 3 * i + j, band.factor[i, a, j]) for i in range(n) for a in range(3) for j in range(a, width[i])
-    ]
-    rows, columns, values = map(np.array, zip(*entries))
+    near, far = band.band.halves
+    order = np.concatenate([far.order[: far.own[0]], near.order])
+    place = np.argsort(order)
+    rows, columns, values = [], [], []
+    for half, factor, count in ((far, band.factor[1], far.own[0]), (near, band.factor[0], len(near.order))):
+        for i in range(count):
+            nodes = half.order[i : half.last[i] + 1]
+            to = (3 * place[nodes][:, None] + np.arange(3)).ravel()
+            for a in range(3):
+                rows += [3 * place[nodes[0]] + a] * (len(to) - a)
+                columns += to[a:].tolist()
+                values += factor[i, a, a : len(to)].tolist()
+    rows, columns, values = map(np.array, (rows, columns, values))
     values[rows == columns] **= -1.0
     upper = sp.csr_matrix((values, (rows, columns)))
     places, free = (3 * order[:, None] + np.arange(3)).ravel(), np.repeat(s.model.dirichlet.free, 3)
@@ -140,6 +148,22 @@ def test_a_motion_is_the_same(beam: Body) -> None:
         assert (report.solve.iterations == 1) == (backend.bands is not None)
         ends.append(state.u)
     assert np.abs(ends[0] - ends[1]).max() < 1e-6 * np.abs(ends[1]).max()
+
+
+def test_the_same_bits_for_any_number_of_threads(beam: Body) -> None:
+    """Each half of the beam is one thread's work, or both are that of one."""
+    s, found = simulation_of(beam), []
+    b = np.random.default_rng(4).normal(size=(beam.node_count, 3, 3)) * s.device.free[:, None, None]
+    before = numba.get_num_threads()
+    try:
+        for threads in sorted({1, min(2, numba.config.NUMBA_NUM_THREADS)}):
+            numba.set_num_threads(threads)
+            x = np.zeros_like(b)
+            solve_many(s.backend, system_of(s), b, x, SolverSettings(1e-6))
+            found.append(x)
+    finally:
+        numba.set_num_threads(before)
+    np.testing.assert_array_equal(found[0], found[-1])
 
 
 def test_only_where_it_pays(beam: Body) -> None:

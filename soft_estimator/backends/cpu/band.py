@@ -1,7 +1,8 @@
 """Cholesky's factor of a slender body's matrix, row by row, and solves with it; see `backends.band_loops`.
 
-One thread, every sum in one order: the same bits for any number of threads. Rows are worked on by nodes, three at a
-time, along the row, which the compiler makes vectors of.
+A body has two halves, which meet in its middle, and each is one thread's work; every sum has one order: the same bits
+for any number of threads. Rows are worked on by nodes, three at a time, along the row, which the compiler makes vectors
+of.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from soft_estimator.backends.band_loops import BandOrder
-from soft_estimator.backends.cpu.compiled import njit
+from soft_estimator.backends.band_loops import BandOrder, Factor, Halves
+from soft_estimator.backends.cpu.compiled import njit, prange
 from soft_estimator.backends.cpu.linear import BREAKDOWN, CONVERGED
 from soft_estimator.backends.cpu.linear_many import solve_by
 
@@ -22,20 +23,28 @@ _SUM = {"contract", "reassoc"}  # sums in the order of the vectors' lanes, alway
 
 @njit(cache=True)
 def _fill(
-    row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, free: np.ndarray, order: BandOrder, out: np.ndarray
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    free: np.ndarray,
+    half: BandOrder,
+    rows: int,
+    out: np.ndarray,
 ) -> None:
-    """The matrix' blocks on and right of the diagonal; what is held has a unit block and no part in the others."""
+    """The matrix' blocks on and right of the diagonal in so many rows, zero in the others; what is held has a unit
+    block and no part in the others."""
     for i in range(out.shape[0]):
-        node = order.order[i]
         for a in range(3):
             for j in range(out.shape[2]):
                 out[i, a, j] = 0.0
+    for i in range(rows):
+        node = half.order[i]
         if free[node] == 0:
             for a in range(3):
                 out[i, a, a] = 1.0
             continue
         for k in range(row_start[node], row_start[node + 1]):
-            j = order.rank[column[k]] - i
+            j = half.rank[column[k]] - i
             if j >= 0 and free[column[k]] > 0:
                 for a in range(3):
                     for b in range(3):
@@ -87,28 +96,90 @@ def _finish(y: np.ndarray, width: int) -> bool:
 
 
 @njit(cache=True)
-def factorise_band(
-    row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, free: np.ndarray, order: BandOrder, out: np.ndarray
-) -> bool:
-    """out (N, 3, W): rows of R in A = Rᵀ R, from a node's own column on, its diagonal inverted."""
-    _fill(row_start, column, blocks, free, order, out)
-    last, first, n = order.last, 0, out.shape[0]
-    for low in range(0, n, _NODES):
-        high = min(low + _NODES, n)
-        while last[first] < low:
+def _eliminate(last: np.ndarray, out: np.ndarray, begin: int, own: int, end: int) -> bool:
+    """Rows of the factor from `begin` to `own`, and what they leave of those up to `end`; whether all are positive."""
+    first = begin
+    for low in range(begin, end, _NODES):
+        high, before = min(low + _NODES, end), min(low, own)
+        while first < before and last[first] < low:
             first += 1
         # Several nodes at a time take off what those before all of them hold: that is read from memory once.
-        for k in range(first, low - 1, 2):
+        for k in range(first, before - 1, 2):
             for i in range(low, high):
                 if last[k + 1] >= i:  # beyond its own last column the row of k holds zeros
                     _take_off_two(out[k], out[k + 1], 3 * (i - k), 3 * (last[k + 1] - i + 1), out[i])
         for i in range(low, high):
-            for k in range(low if (low - first) % 2 == 0 else low - 1, i):
+            for k in range(before - (before - first) % 2, min(i, own)):
                 if last[k] >= i:
                     _take_off(out[k], 3 * (i - k), 3 * (last[k] - i + 1), out[i])
-            if not _finish(out[i], 3 * (last[i] - i + 1)):
+            if i < own and not _finish(out[i], 3 * (last[i] - i + 1)):
                 return False
     return True
+
+
+@njit(cache=True)
+def _half(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    free: np.ndarray,
+    half: BandOrder,
+    rows: int,
+    out: np.ndarray,
+) -> bool:
+    """One half up to the middle; rows: in which the matrix' own blocks are counted."""
+    _fill(row_start, column, blocks, free, half, rows, out)
+    return _eliminate(half.last, out, 0, half.own[0], len(half.order))
+
+
+@njit(parallel=True, cache=True)
+def _both_halves(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    free: np.ndarray,
+    one: BandOrder,
+    other: BandOrder,
+    near: np.ndarray,
+    far: np.ndarray,
+) -> bool:
+    """Both halves up to the middle, whose own blocks are in the near one."""
+    fine = np.zeros(2, np.bool_)
+    for part in prange(2):
+        if part == 0:
+            fine[part] = _half(row_start, column, blocks, free, one, len(one.order), near)
+        else:
+            fine[part] = _half(row_start, column, blocks, free, other, other.own[0], far)
+    return fine[0] and fine[1]
+
+
+def factorise_band(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    free: np.ndarray,
+    halves: Halves,
+    near: np.ndarray,
+    far: np.ndarray,
+) -> bool:
+    """near, far (n, 3, W): rows of R in A = Rᵀ R, from a node's own column on, its diagonal inverted."""
+    if not _both_halves(row_start, column, blocks, free, *halves, near, far):
+        return False
+    own, other = (int(half.own[0]) for half in halves)
+    _join(own, other, near, far)
+    return _eliminate(halves[0].last, near, own, len(near), len(near))
+
+
+@njit(cache=True)
+def _join(own: int, other: int, near: np.ndarray, far: np.ndarray) -> None:
+    """What the far half leaves of the middle, where it lies backwards, added to what the near one does."""
+    count = near.shape[0] - own
+    for p in range(count):
+        for q in range(p, count):
+            there = far[other + count - 1 - q]
+            for a in range(3):
+                for b in range(3):
+                    near[own + p, a, 3 * (q - p) + b] += there[b, 3 * (q - p) + a]
 
 
 @njit(cache=True, fastmath=_SUM)
@@ -127,10 +198,9 @@ def _dots(r: np.ndarray, y: np.ndarray, width: int) -> tuple[float, float, float
 
 
 @njit(cache=True, fastmath=_FAST)
-def _substitute(last: np.ndarray, band: np.ndarray, y: np.ndarray) -> None:
-    """y (K, 3 N) → R⁻¹ R⁻ᵀ y, row by row."""
-    n = band.shape[0]
-    for i in range(n):
+def _forwards(last: np.ndarray, band: np.ndarray, begin: int, end: int, y: np.ndarray) -> None:
+    """y (K, 3 n) → R⁻ᵀ y by the rows from `begin` to `end`."""
+    for i in range(begin, end):
         r, width = band[i], 3 * (last[i] - i + 1)
         r0, r1, r2 = r[0], r[1], r[2]
         for c in range(y.shape[0]):
@@ -141,7 +211,12 @@ def _substitute(last: np.ndarray, band: np.ndarray, y: np.ndarray) -> None:
             u[0], u[1], u[2] = u0, u1, u2
             for j in range(3, width):
                 u[j] -= r0[j] * u0 + r1[j] * u1 + r2[j] * u2
-    for i in range(n - 1, -1, -1):
+
+
+@njit(cache=True, fastmath=_FAST)
+def _backwards(last: np.ndarray, band: np.ndarray, begin: int, end: int, y: np.ndarray) -> None:
+    """y (K, 3 n) → R⁻¹ y by the rows from `begin` to `end`, the last one first."""
+    for i in range(end - 1, begin - 1, -1):
         r, width = band[i], 3 * (last[i] - i)
         for c in range(y.shape[0]):
             u = y[c, 3 * i :]
@@ -152,27 +227,63 @@ def _substitute(last: np.ndarray, band: np.ndarray, y: np.ndarray) -> None:
 
 
 @njit(cache=True)
-def solve_band(order: BandOrder, band: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+def _inwards(half: BandOrder, rows: int, band: np.ndarray, b: np.ndarray, y: np.ndarray) -> None:
+    """Right-hand sides b (N, 3, K) of so many rows in a half's order, y (K, 3 n), and forwards up to the middle."""
+    for i in range(rows):
+        for a in range(3):
+            for c in range(b.shape[2]):
+                y[c, 3 * i + a] = b[half.order[i], a, c]
+    _forwards(half.last, band, 0, half.own[0], y)
+
+
+@njit(cache=True)
+def _outwards(half: BandOrder, rows: int, band: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    """Backwards from the middle on, and so many rows' solutions, out (N, 3, K)."""
+    _backwards(half.last, band, 0, half.own[0], y)
+    for i in range(rows):
+        for a in range(3):
+            for c in range(out.shape[2]):
+                out[half.order[i], a, c] = y[c, 3 * i + a]
+
+
+@njit(parallel=True, cache=True)
+def _solve(one: BandOrder, other: BandOrder, near: np.ndarray, far: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    own, end = one.own[0], near.shape[0]
+    far_own, count = other.own[0], end - own
+    y, z = np.zeros((b.shape[2], 3 * end)), np.zeros((b.shape[2], 3 * far.shape[0]))
+    for part in prange(2):
+        if part == 0:
+            _inwards(one, end, near, b, y)
+        else:
+            _inwards(other, far_own, far, b, z)
+    for c in range(y.shape[0]):
+        for p in range(count):
+            for a in range(3):
+                y[c, 3 * (own + p) + a] += z[c, 3 * (far_own + count - 1 - p) + a]
+    _forwards(one.last, near, own, end, y)
+    _backwards(one.last, near, own, end, y)
+    for c in range(y.shape[0]):
+        for p in range(count):
+            for a in range(3):
+                z[c, 3 * (far_own + count - 1 - p) + a] = y[c, 3 * (own + p) + a]
+    for part in prange(2):
+        if part == 0:
+            _outwards(one, end, near, y, out)
+        else:
+            _outwards(other, far_own, far, z, out)
+
+
+def solve_band(halves: Halves, factor: Factor, b: np.ndarray, out: np.ndarray) -> None:
     """out (N, 3, K) = A⁻¹ b of each column; b is zero on held nodes."""
-    n, width = b.shape[0], b.shape[2]
-    y = np.empty((width, 3 * n))
-    for i in range(n):
-        for a in range(3):
-            for c in range(width):
-                y[c, 3 * i + a] = b[order.order[i], a, c]
-    _substitute(order.last, band, y)
-    for i in range(n):
-        for a in range(3):
-            for c in range(width):
-                out[order.order[i], a, c] = y[c, 3 * i + a]
+    _solve(*halves, *factor, b, out)
 
 
 def solve_band_many(
     row_start: np.ndarray,
     column: np.ndarray,
     blocks: np.ndarray,
-    order: BandOrder,
-    band: Callable[[], np.ndarray | None],
+    halves: Halves,
+    factor: Callable[[], Factor | None],
     b: np.ndarray,
     x: np.ndarray,
     free: np.ndarray,
@@ -182,10 +293,10 @@ def solve_band_many(
     """Solve A x = b for every right-hand side, from x; see `linear_many.conjugate_gradient_many`."""
 
     def descend(found: np.ndarray, parts: np.ndarray, most: int) -> tuple[int, int]:
-        factor = band()
-        if factor is None:
+        made = factor()
+        if made is None:
             return 0, BREAKDOWN
-        solve_band(order, factor, parts, found)
+        solve_band(halves, made, parts, found)
         return 1, CONVERGED
 
     return solve_by(descend, (row_start, column, blocks), b, x, free, tolerance, limit)
