@@ -136,7 +136,7 @@ class Problem:
         used = self.frames[: len(self.frames) if frames is None else frames]
         self.simulations += 1
         run = self.run(theta, used, jacobian=jacobian)
-        if jacobian and run.displacements is not None and len(used) == len(self.frames):
+        if jacobian and isinstance(run, PlainRun) and len(used) == len(self.frames):
             self._moved = np.array(theta, dtype=np.float64), run.displacements
         weighed, frame, whitened = weigh_all(self.kinds, used, run.residuals, self.loss)
         off = (theta - self.variables.prior_mean) / self.variables.prior_std

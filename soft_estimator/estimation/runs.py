@@ -38,15 +38,11 @@ Places = dict[int, list[tuple[int, float]]]
 
 
 class Run(Protocol):
-    """residuals: of each frame, in order, (n,). jacobian: by the directions, (Σ n, P). far: see `Prediction`.
-
-    displacements: of the body at each frame, (N, 3) [m]; None where they are not on the host.
-    """
+    """residuals: of each frame, in order, (n,). jacobian: by the directions, (Σ n, P). far: see `Prediction`."""
 
     residuals: list[np.ndarray]
     jacobian: np.ndarray | None
     far: int
-    displacements: list[np.ndarray] | None
 
     def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
         """Derivatives by the parameters, given those by all residuals (Σ n,): parts that are to be added up, the one
@@ -84,6 +80,9 @@ def places_of(frames: Sequence[Frame], step_s: float) -> Places:
 
 class PlainRun:
     """Loop by loop, for any backend and model; `grow` goes on where it ended.
+
+    Attributes:
+        displacements: of the body at each frame, (N, 3) [m].
 
     Args:
         steps: how many are to come in all, as far as is known; those to the last frame by default.
@@ -161,8 +160,6 @@ class PlainRun:
 
 class FusedRun:
     """Whole steps and the clouds of all frames at once, on a backend that can; other kinds of frames on the host."""
-
-    displacements = None  # on the device
 
     def __init__(
         self,

@@ -39,13 +39,13 @@ class Band:
         self.order = np.lexsort(place[:, long_way[::-1]].T)
         self.pattern = (row_start, column)
         self.last = self._last(np.argsort(self.order), self.order)
-        self.across = int((self.last - np.arange(len(self.order))).max()) + 1
+        self.across = int(np.max(self.last - np.arange(len(self.order)))) + 1
 
     def _last(self, rank: np.ndarray, order: np.ndarray) -> np.ndarray:
         """The last place that each row of a factor in an order (n,) reaches; rank: place of each node, (N,)."""
         row_start, column = self.pattern
         furthest = np.maximum.reduceat(rank[column], row_start[:-1])  # each node's row holds itself
-        return np.maximum.accumulate(np.maximum(furthest[order], np.arange(len(order))))
+        return np.asarray(np.maximum.accumulate(np.maximum(furthest[order], np.arange(len(order)))))
 
     @cached_property
     def halves(self) -> Halves:
