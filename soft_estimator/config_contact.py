@@ -100,12 +100,14 @@ ObstacleShape = PlaneShape | SphereShape | CapsuleShape | BoxShape | MeshShape |
 
 @dataclass(frozen=True, kw_only=True)
 class ObstacleConfig(Section):
-    """A rigid thing beside the ground plane, at rest or led along a path.
+    """A rigid thing beside the ground plane, at rest, led along a path, or a tool whose pose comes in live.
 
     Its pressure is that of `contact`, with numbers of its own.
     """
 
-    shape: ObstacleShape = section(doc="what it looks like, in world coordinates; with path_file in the tool's frame")
+    shape: ObstacleShape = section(
+        doc="what it looks like, in world coordinates; with path_file or tool_frame in the tool's frame"
+    )
     edge_m: float = quantity(
         1e-3, unit="m", low=0, doc="radius of a box's edges; 0 is sharp, and jolts what slides over"
     )
@@ -125,11 +127,34 @@ class ObstacleConfig(Section):
     path_file: str | None = setting(
         None, doc="CSV file of the tool's frame in the world: time_s,x_m,y_m,z_m,qx,qy,qz,qw; instead of path"
     )
+    path_clock: str = choice(
+        "start",
+        options=("start", "stamps"),
+        doc="what path_file counts its times from: the scene's start, which is a recording's first frame, or the clock "
+        "of a recording's stamps (a robot's log)",
+    )
+    tool_frame: str | None = setting(
+        None,
+        doc="name of the tool's frame in tf, which leads it in a replay of a bag and in the nodes; instead of path",
+    )
+    own_points_m: float = quantity(
+        2e-3,
+        unit="m",
+        low=0,
+        doc="points of a camera nearer to it than this, and four deviations, are its own and none of the body's",
+    )
 
     def check(self) -> None:
         check_times(self.path)
         if self.path and self.path_file is not None:
             raise ConfigError(f"= '{self.path_file}' and path both lead it; give only one", "path_file")
+        if self.tool_frame is not None and (self.path or self.path_file is not None):
+            other = "path" if self.path else "path_file"
+            raise ConfigError(f"= '{self.tool_frame}' and {other} both lead it; give only one", "tool_frame")
+        if self.tool_frame is not None and not self.tool_frame.strip("/ "):
+            raise ConfigError(f"= '{self.tool_frame}' names no frame; give one of tf such as tool0", "tool_frame")
+        if self.path_clock == "stamps" and self.path_file is None:
+            raise ConfigError("= stamps is about path_file, which is not given; give it, or leave this out", "path_clock")
         if isinstance(self.shape, BoxShape) and 2 * self.edge_m >= min(self.shape.size_m):
             problem = f"= {self.edge_m} must be below half of the shortest side ({min(self.shape.size_m)}); lower it"
             raise ConfigError(problem, "edge_m")

@@ -38,7 +38,7 @@ class PosePath:
         if len(self.time_s) == 0 or (np.diff(self.time_s) <= 0).any():
             raise ValueError("a path's times must rise from pose to pose, and there must be one; sort its lines")
         turns = np.swapaxes(self.rotation[:-1], 1, 2) @ self.rotation[1:]
-        object.__setattr__(self, "_turns", np.array([_rotation_vector(turn) for turn in turns]).reshape(-1, 3))
+        object.__setattr__(self, "_turns", np.array([rotation_vector(turn) for turn in turns]).reshape(-1, 3))
 
     def _between(self, time_s: float) -> tuple[int, float]:
         """The interval that a time lies in, and how far it is into it, 0-1; -1 outside of all."""
@@ -68,7 +68,8 @@ class PosePath:
         return (self.translation_m[k + 1] - self.translation_m[k]) / lasts - spin @ shift, spin
 
 
-def _rotation_vector(turn: np.ndarray) -> np.ndarray:
+def rotation_vector(turn: np.ndarray) -> np.ndarray:
+    """Axis times angle [rad], (3,), of a rotation (3, 3)."""
     from scipy.spatial.transform import Rotation
 
     return np.asarray(Rotation.from_matrix(turn).as_rotvec())

@@ -11,6 +11,7 @@ from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.setup import build_window, look_from, start_from_plane
+from soft_estimator.live.tools import Tools
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings, RegisterSettings
@@ -22,7 +23,8 @@ class LivePipeline:
 
     Attributes:
         found: what the finder made of the last cloud. window: the estimator. remarks: what the finder noted of frames,
-            a thing that touches the object for one, counted.
+            a thing that touches the object for one, counted. tools: the scene's obstacles; poses from tf are added to
+            them before the cloud that they lead to.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class LivePipeline:
         backend: Backend | None = None,
         register_settings: RegisterSettings | None = None,
     ) -> None:
-        self.scene, self.finder = scene, ObjectFinder(finder)
+        self.scene, self.finder, self.tools = scene, ObjectFinder(finder), Tools(scene)
         self._config, self._backend, self._register = window, backend, register_settings
         self._window: SlidingWindow | None = None
         self._episodes = EpisodeWatch()
@@ -45,32 +47,36 @@ class LivePipeline:
     def window(self) -> SlidingWindow:
         """The estimator; made with the first cloud, which tells where the camera is."""
         if self._window is None:
-            self._window = build_window(
-                self.scene, self._config, backend=self._backend, register_settings=self._register
-            )
+            self._window = self._built()
         return self._window
+
+    def _built(self, sensor_m: np.ndarray | None = None) -> SlidingWindow:
+        return build_window(
+            self.scene,
+            self._config,
+            backend=self._backend,
+            sensor_m=sensor_m,
+            register_settings=self._register,
+            tools=self.tools,
+        )
 
     @property
     def made_once(self) -> dict[str, object]:
         """What scene and settings make, by name; no frame changes it."""
         scene, window = self.scene, self.window
         parts = {"scene": scene, "body": scene.body, "model": scene.model, "parameters": scene.parameters}
-        return {**parts, "backend": window.backend, "xp": window.backend.xp, **window.made_once}
+        parts = {**parts, "backend": window.backend, "xp": window.backend.xp}
+        return {**parts, **self.tools.made_once, **window.made_once}
 
     def add_cloud(self, stamp_s: float, cloud: Cloud, mask: np.ndarray | None = None) -> LiveEstimate | None:
         """Take in a cloud that was taken at stamp_s [s]."""
+        self.tools.begin(stamp_s)
         if self._window is None:
-            self._window = build_window(
-                self.scene,
-                self._config,
-                backend=self._backend,
-                sensor_m=cloud.sensor_m,
-                register_settings=self._register,
-            )
+            self._window = self._built(cloud.sensor_m)
         look_from(self._window, self.scene, cloud.sensor_m, self._register)
         if self._episodes.jump(stamp_s, self.finder.settings.track.forget_after_s):
             self.finder.forget()
-        self.found = found = self.finder.process(cloud, mask, stamp_s)
+        self.found = found = self.finder.process(cloud, mask, stamp_s, self.tools)
         if found.plane is not None and self._window.status == "starting":
             start_from_plane(self._window, found.plane.normal, found.plane.offset_m)
         if isinstance(found, NothingFound):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -151,6 +151,7 @@ def replay_bag(
         shown = dict(zip(variables.labels, shown_labels(variables)))
         run = _Run(ParameterTracks(shown), SurfaceErrors(scene.body.grid.spacing_m), truth, listener)
         pipeline = LivePipeline(scene, config.finder, config.window, backend=backend)
+        pipeline.tools.read(camera)
         keeper = keeper or ReplayKeeper()
         kept = keeper.take_up(identity_of(path, config, backend.name), lambda: _shared(pipeline, listener))
         if kept is not None:
@@ -162,7 +163,7 @@ def replay_bag(
     _check_any(path, run)
     size_m = float(np.linalg.norm(np.ptp(scene.body.surface_positions_m(), axis=0)))
     run.tracks.set_truth(truth.values, size_m)
-    held_out = score_prediction(scene, run.fitted, run.held_out, run.stamps[0], backend) if run.fitted else None
+    held_out = _held_out(pipeline, run, backend)
     seen = [f"{item.count} frames: {item.example}" for item in pipeline.remarks.most_first()]
     notes = [*scene.warnings, *camera.notes, *seen, *_shortened(run.remarks)]
     counters = pipeline.window.counters if run.seconds else Counters()
@@ -180,6 +181,16 @@ def replay_bag(
     metrics["timing"]["total_s"] = run.count_time()
     labels = [track.label for track in run.tracks.tracks.values()]
     return ReplayResult(Path(path), config, scene, labels, run.rows, truth.values, counters, refusals, metrics, notes)
+
+
+def _held_out(pipeline: LivePipeline, run: _Run, backend: Backend) -> dict[str, Any] | None:
+    """How well the last estimate before the held-out frames predicts them; None where there is none."""
+    if run.fitted is None:
+        return None
+    window, start_s = pipeline.window, run.stamps[0]
+    window.tools.count_from(start_s)
+    scene = replace(pipeline.scene, model=window.model)
+    return score_prediction(scene, run.fitted, run.held_out, start_s, backend)
 
 
 def camera_pose(config: SceneConfig) -> np.ndarray | None:

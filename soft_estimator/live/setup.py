@@ -14,6 +14,7 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.window.episode import FoundPose, Locate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.live.tools import Tools
 from soft_estimator.perception.placed_shape import prepare_model
 from soft_estimator.perception.register import PoseFit, PoseRefused, register
 from soft_estimator.perception.settings import RegisterSettings
@@ -33,6 +34,7 @@ def build_window(
     backend: Backend | None = None,
     sensor_m: np.ndarray | None = None,
     register_settings: RegisterSettings | None = None,
+    tools: Tools | None = None,
 ) -> SlidingWindow:
     """The window that estimates what the scene's `estimate` section names, from its guesses.
 
@@ -42,6 +44,7 @@ def build_window(
     Args:
         sensor_m: where the depth camera is [m], (3,), for finding the body in the first frame; its scene's camera, or
             high above the body, if left out.
+        tools: the scene's, whose poses somebody adds; the window's own if left out.
     """
     config, estimate = config or WindowConfig(), scene.config.estimate
     if estimate is None:
@@ -51,7 +54,7 @@ def build_window(
     variables = variables_of(scene, estimate)
     prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
     return SlidingWindow(
-        scene.model if scene.model.modes is None else replace(scene.model, modes=None),
+        (tools or Tools(scene)).model,
         variables.reference,
         list(estimate.names),
         config,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 
@@ -34,6 +35,15 @@ class Why(IntEnum):
     SPECK = 9
     OTHER_PIECE = 10
     BEYOND_TRACK = 11
+    TOOL = 12
+
+
+class KnownThings(Protocol):
+    """Things in view that are known, and none of the object."""
+
+    def owned(self, points_m: np.ndarray, std_m: np.ndarray, stamp_s: float) -> np.ndarray:
+        """Which points (n, 3) [m] with deviations (n,) [m] are theirs at a stamp [s], (n,) bool."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +91,11 @@ class ObjectFinder:
         )
 
     def process(
-        self, cloud: Cloud, mask: np.ndarray | None = None, time_s: float | None = None
+        self,
+        cloud: Cloud,
+        mask: np.ndarray | None = None,
+        time_s: float | None = None,
+        tools: KnownThings | None = None,
     ) -> ObjectPoints | NothingFound:
         """The object's points, or why there are none.
 
@@ -90,10 +104,14 @@ class ObjectFinder:
             mask: truth values of the cloud's shape, (h, w) or (n,): only points with True may belong to the object. The
                 plane is fitted to the others, too.
             time_s: when it was taken [s]; frames count as evenly spaced without it.
+            tools: whose points are taken out, where the time is known.
         """
         points, notes = cloud.flat_m, []
         shape = cloud.points_m.shape[:-1]
         why, std = self._first_look(cloud)
+        if tools is not None and time_s is not None:
+            left = np.flatnonzero(why == 0)
+            why[left[tools.owned(points[left], std[left], time_s)]] = Why.TOOL
         if not (why == 0).any():
             return NothingFound(self._nothing_left(why, cloud.size), None, why.reshape(shape))
         plane = self._support(cloud, why, std)

@@ -15,7 +15,7 @@ from scipy import ndimage
 
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.geometry.grid import SignedDistanceGrid
-from soft_estimator.geometry.pose_path import PosePath
+from soft_estimator.geometry.live_path import LedPath
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.obstacles import Motion
 from soft_estimator.physics.parameters import Parameters
@@ -174,7 +174,7 @@ class SolidLaw:
     solid: Solid
     rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
     centre_m: np.ndarray = field(default_factory=lambda: np.zeros(3))
-    path: PosePath | None = None
+    path: LedPath | None = None
 
     @property
     def fused(self) -> bool:

@@ -8,6 +8,7 @@ from types import TracebackType
 
 import numpy as np
 
+from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.recordings.ground_truth import TruthRow
 from soft_estimator.recordings.interface import Frame, Recording
@@ -94,6 +95,13 @@ class AdjustedRecording:
     @property
     def posed(self) -> bool:
         return self._pose is not None or self._all.posed
+
+    def path_of(self, frame: str) -> tuple[PosePath, bool]:
+        return self._all.path_of(frame)
+
+    @property
+    def start_s(self) -> float:
+        return self._all.start_s
 
     def place_camera(self, pose: np.ndarray | None) -> None:
         """Take this camera pose (4, 4), where the recording holds none; without one, the camera's own frame is fixed.

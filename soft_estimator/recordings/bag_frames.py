@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.geometry.rigid import quaternion
 from soft_estimator.perception.cloud import Cloud, cloud_from_depth, cloud_from_points
 from soft_estimator.recordings.bag_files import Bag, BagMessage, Topic, list_topics
@@ -17,7 +18,7 @@ from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC
 from soft_estimator.recordings.interface import Frame, TrueSurface
 from soft_estimator.recordings.messages import CLOUD, IMAGE, INFO, TREE, depth_of, lens_of, points_of, seconds_of
 from soft_estimator.recordings.transforms import TransformTree
-from soft_estimator.schema.section import printable
+from soft_estimator.schema.section import printable, shown
 
 _TRUTH, _MARKER = "diagnostic_msgs/msg/DiagnosticArray", "visualization_msgs/msg/Marker"
 _TRIANGLE_LIST = 11  # type of a Marker
@@ -87,6 +88,21 @@ class BagRecording:
     @property
     def posed(self) -> bool:
         return bool(self._tree.parents)
+
+    def path_of(self, frame: str) -> tuple[PosePath, bool]:
+        try:
+            return self._tree.path(frame, self.fixed_frame or self._tree.root(frame))
+        except ValueError as error:
+            raise ValueError(f"bag {self.bag.path}, tool_frame {shown(frame)}: {error}") from None
+
+    @property
+    def start_s(self) -> float:
+        for item in self.bag.messages({self.source}):
+            try:
+                return time_of(self.bag.decode(item), item.stamp_ns)
+            except ValueError:
+                continue
+        return np.nan
 
     def __len__(self) -> int:
         return self.topic.count

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from soft_estimator.geometry.array_files import one_line, read_npy
+from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.perception.cloud import (
     MOST_POINTS,
     Cloud,
@@ -88,6 +89,16 @@ class FrameFolder:
     def posed(self) -> bool:
         camera = self.folder / CAMERA
         return bool(self._poses) or (camera.is_file() and read_camera(camera)[1] is not None)
+
+    def path_of(self, frame: str) -> tuple[PosePath, bool]:
+        raise ValueError(
+            f"{self.source} is a folder of frames and holds no transforms, so that tool_frame {shown(frame)} has no "
+            "pose; give the obstacle a path_file"
+        )
+
+    @property
+    def start_s(self) -> float:
+        return next((row.time_s for row in self.rows if np.isfinite(row.time_s)), np.nan)
 
     def __len__(self) -> int:
         return len(self.rows)

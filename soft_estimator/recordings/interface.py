@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.recordings.ground_truth import TruthRow
 from soft_estimator.recordings.point_files import PointFile
@@ -76,6 +77,16 @@ class Recording(AbstractContextManager["Recording"], Protocol):
 
     @property
     def posed(self) -> bool: ...
+
+    def path_of(self, frame: str) -> tuple[PosePath, bool]:
+        """Poses of a frame of its transforms in the fixed frame, by stamps [s], and whether it rests there; a
+        ValueError says why it holds none."""
+        ...
+
+    @property
+    def start_s(self) -> float:
+        """Stamp of the first frame that it holds [s], NaN without one."""
+        ...
 
     def __len__(self) -> int: ...
 

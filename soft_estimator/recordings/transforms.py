@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.schema.section import printable, shown
 
@@ -128,6 +129,28 @@ class TransformTree:
             f"the bag's transforms do not lead from {shown(frame)} to {shown(fixed)}; known frames: "
             f"{printable(', '.join(names)) or 'none'}"
         )
+
+    def path(self, frame: str, fixed: str) -> tuple[PosePath, bool]:
+        """All poses of a frame in the fixed frame, at every stamp of a transform between them; and whether it rests
+        there, so that its one pose holds at any time."""
+        frame, fixed = frame.lstrip("/"), fixed.lstrip("/")
+        self.pose(frame, fixed)  # says why where there is no way
+        up, down = self._to_root(frame), self._to_root(fixed)
+        shared = next(name for name in up if name in down)
+        chain = [self.parents[name] for part in (up, down) for name in part[: part.index(shared)]]
+        moving = [link.times_s for link in chain if not link.static]
+        if not moving:
+            times = np.zeros(1)
+        else:
+            times = np.unique(np.concatenate(moving))
+            first, last = max(t[0] for t in moving), min(t[-1] for t in moving)
+            times = times[(times >= first) & (times <= last)]
+            if len(times) == 0:
+                raise ValueError(
+                    f"the transforms from {shown(frame)} to {shown(fixed)} have no time in common; record all of /tf"
+                )
+        poses = np.array([self.pose(frame, fixed, float(t)) for t in times])
+        return PosePath(times, poses[:, :3, :3], poses[:, :3, 3]), not moving
 
     def _to_root(self, frame: str) -> list[str]:
         chain = [frame]

@@ -13,6 +13,7 @@ from soft_estimator.config_contact import ObstacleConfig, PlaneShape
 from soft_estimator.geometry import shapes
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.mesh_file import mesh_to_sdf
+from soft_estimator.geometry.live_path import LedPath, LivePath
 from soft_estimator.geometry.pose_path import PosePath, read_pose_path
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.surface import extract_surface
@@ -33,12 +34,22 @@ _PICTURE_ROWS = 24  # of a round solid's mesh, from pole to pole; even, so that 
 
 @dataclass(frozen=True, eq=False)
 class SceneObstacle:
-    """An obstacle made ready: contact law, and its surface in its own frame, vertices (V, 3) [m] and faces (T, 3)."""
+    """An obstacle made ready: contact law, and its surface in its own frame, vertices (V, 3) [m] and faces (T, 3).
+
+    log: the poses of its path_file, where their times are stamps of a recording.
+    """
 
     law: ContactLaw
     place: SolidLaw
     vertices_m: np.ndarray
     faces: np.ndarray
+    log: PosePath | None = None
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is known where it is; not of a tool whose poses come with the frames."""
+        path = self.place.path
+        return not isinstance(path, LivePath) or bool(path.stamps_s)
 
     def mesh(self, time_s: float) -> tuple[np.ndarray, np.ndarray]:
         """Its surface in the world at a time."""
@@ -54,7 +65,14 @@ def build_obstacles(config: SceneConfig, folder: Path, data: Path | None = None)
 
 def _obstacle(obstacle: ObstacleConfig, config: SceneConfig, files: Files, key: str) -> SceneObstacle:
     solid, turn, centre, vertices, faces = _shape(obstacle, files, f"{key}.shape")
-    path = _path(obstacle, config, files, centre, key)
+    log = None
+    if obstacle.path_clock == "stamps":
+        log = read_pose_path(files.find(str(obstacle.path_file), f"{key}.path_file"))
+    path: LedPath | None
+    if obstacle.tool_frame is not None or log is not None:  # its poses come with the frames
+        path = LivePath(f"{key}.path_file" if log is not None else f"tool frame '{obstacle.tool_frame}'")
+    else:
+        path = _path(obstacle, config, files, centre, key)
     # Waypoints lead the frame that has the shape's centre as its origin.
     place = SolidLaw(solid, turn, np.zeros(3) if obstacle.path else centre, path)
     friction = obstacle.friction
@@ -66,7 +84,7 @@ def _obstacle(obstacle: ObstacleConfig, config: SceneConfig, files: Files, key: 
         friction=None if friction is None else friction.coefficient,
         slip_speed_m_s=ContactLaw.slip_speed_m_s if friction is None else friction.slip_speed_m_s,
     )
-    return SceneObstacle(law, place, vertices, faces)
+    return SceneObstacle(law, place, vertices, faces, log)
 
 
 def _shape(
@@ -179,6 +197,8 @@ def check_apart(obstacles: tuple[SceneObstacle, ...], body: Body, parameters: Pa
     inside = GridShape(lambda: body.grid, body.surface_positions_m())
     turn = rotation_matrix(parameters.rotation_rad)
     for k, obstacle in enumerate(obstacles):
+        if not obstacle.placed:
+            continue
         turned, origin = obstacle.place.pose(0.0)
         depth = -float(obstacle.place.solid.distance(np, (surface - origin) @ turned).min())
         if not isinstance(obstacle.place.solid, HalfSpace):

@@ -35,6 +35,7 @@ from soft_estimator.estimation.window.own_step import Refined, StepError
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.still import QUIET_S, RESTS, WAITS, StillWatch
 from soft_estimator.estimation.window.time_budget import TimeBudget
+from soft_estimator.estimation.window.tool_paths import ToolPaths
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
@@ -89,7 +90,7 @@ class SlidingWindow:
             sources = window_sources(model, self.lasting.variables, reference, known)
             self.lasting.hold_fixed(len(fixed_directions(sources)) + self.episodes.details.count)
         self._step_error = StepError(self.episodes.steps, self.backend, self.kinds)
-        self._budget = TimeBudget(clock)
+        self._budget, self.tools = TimeBudget(clock), ToolPaths(model)
         self.counters, self.refusals = Counters(), Refusals()
         self._bent, self._others = BentStarts(), OtherStiffnesses()
         self.last: LiveEstimate | None = None
@@ -234,6 +235,7 @@ class SlidingWindow:
         if fit is None or last is None or self.status != "tracking":
             return None
         start = self.clock()
+        self.tools.count_from(self._since_s)
         fit.refine(iterations, always)
         while self.episodes.shorten(fit, always):  # it turned out to be stiffer than its frames let it seem one by one
             fit.refine(iterations, always)
@@ -257,6 +259,10 @@ class SlidingWindow:
 
     def _take_in(self, frame: Any, start: float, notes: tuple[str, ...]) -> LiveEstimate | None:
         stamp_s, budget_s = frame.time_s, self.config.time_budget_s
+        missing = self._lead(stamp_s)
+        if missing:
+            self.counters.frames_refused += 1
+            return self._refused(stamp_s, missing)
         stays = self._stays(frame)
         if stays:
             self.counters.frames_refused += 1
@@ -291,6 +297,28 @@ class SlidingWindow:
         self._budget.end(budget_s, start, fit.seconds)
         return estimate
 
+    def _lead(self, stamp_s: float) -> str:
+        """Let the tools' times count from the episode's start: why a frame cannot be simulated, "" where it can."""
+        missing = self.tools.missing(stamp_s)
+        if missing:
+            return missing
+        if self._fit is not None and self.tools.missing(stamp_s, self._order.used_s):  # the way there is not known
+            self._learn()
+            self._end_episode()
+            self._order.newest_s = stamp_s
+        self.tools.count_from(stamp_s if self._fit is None else self._since_s)
+        return ""
+
+    def _led_on(self, stamp_s: float) -> bool:
+        """Whether a body that stays is to be followed all the same: it starts at rest, or a tool that is known holds
+        it."""
+        if not self.tools.paths:
+            return False
+        if self._fit is None:
+            return self.model.rests
+        u = self.backend.to_host(self._fit.at.trajectory.after.state.u).astype(np.float64)
+        return self.model.rests or self.tools.touch(self.model.body.surface_positions_m(u), stamp_s)
+
     def _stays(self, frame: Any) -> str:
         """Why nothing is to be learnt of a free body that is where it was before, "" where it moves.
 
@@ -300,6 +328,8 @@ class SlidingWindow:
             return ""
         fit, watch, since_s = self._fit, self._still, self._since_s
         watch.look(frame, self.lasting.reference.gravity_m_s2)
+        if self._led_on(frame.time_s):
+            return ""
         if fit is None or watch.since_s <= since_s:
             if watch.still_s > 0.0:
                 self._end_episode()
