@@ -23,6 +23,8 @@ EPILOG = """topics (a second camera is camera_2, and so on):
   /camera/points                 sensor_msgs/PointCloud2 of floats, organised, optical frame, NaN where nothing was
                                  measured; with --topics points, six times as large
   /tf_static                     world -> camera_optical_frame
+  /tf                            world -> tool, tool_2, ...: obstacles that are led, in the scene's order
+  /wrench                        geometry_msgs/WrenchStamped of the first sensor in observe.wrenches; /wrench_2, ...
   /ground_truth                  diagnostic_msgs/DiagnosticArray, one status for each parameter
   /ground_truth/mesh             visualization_msgs/Marker, the true surface as triangles
 

@@ -166,10 +166,16 @@ class BagWriter:
 
     def static_transforms(self, stamp_ns: int, fixed: str, cameras: Sequence[tuple[str, PinholeCamera]]) -> None:
         """/tf_static from a fixed frame to the optical frame of each camera."""
+        self.transforms(stamp_ns, fixed, [(frame, c.rotation, c.position_m) for frame, c in cameras], static=True)
+
+    def transforms(
+        self, stamp_ns: int, fixed: str, frames: Sequence[tuple[str, np.ndarray, np.ndarray]], static: bool = False
+    ) -> None:
+        """/tf, or /tf_static, from a fixed frame to frames: name, rotation (3, 3) and origin (3,) [m] of each."""
         entries = []
-        for frame_id, camera in cameras:
-            x, y, z = (float(a) for a in camera.position_m)
-            qx, qy, qz, qw = (float(a) for a in quaternion(camera.rotation))
+        for frame_id, rotation, origin_m in frames:
+            x, y, z = (float(a) for a in origin_m)
+            qx, qy, qz, qw = (float(a) for a in quaternion(rotation))
             transform = self.make(
                 "geometry_msgs/msg/Transform",
                 translation=self.make("geometry_msgs/msg/Vector3", x=x, y=y, z=z),
@@ -181,7 +187,16 @@ class BagWriter:
                     "geometry_msgs/msg/TransformStamped", header=header, child_frame_id=frame_id, transform=transform
                 )
             )
-        self.write("/tf_static", stamp_ns, self.make("tf2_msgs/msg/TFMessage", transforms=entries), latched=True)
+        message = self.make("tf2_msgs/msg/TFMessage", transforms=entries)
+        self.write("/tf_static" if static else "/tf", stamp_ns, message, latched=static)
+
+    def wrench(self, topic: str, stamp_ns: int, frame_id: str, wrench: np.ndarray) -> None:
+        """A WrenchStamped of force [N] and moment [N m], (6,)."""
+        parts = [{axis: float(a) for axis, a in zip("xyz", part)} for part in (wrench[:3], wrench[3:])]
+        force, torque = (self.make("geometry_msgs/msg/Vector3", **part) for part in parts)
+        felt = self.make("geometry_msgs/msg/Wrench", force=force, torque=torque)
+        kind = "geometry_msgs/msg/WrenchStamped"
+        self.write(topic, stamp_ns, self.make(kind, header=self.header(stamp_ns, frame_id), wrench=felt))
 
     def truth(self, topic: str, stamp_ns: int, frame_id: str, scene: str, rows: Sequence[TruthRow]) -> None:
         """A DiagnosticArray with one status for each true number."""

@@ -14,17 +14,17 @@ from soft_estimator.camera.scene_cameras import scene_cameras, times_from_start
 from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.recordings.cut_off import RecordingCutOff
 from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC, truth_rows
+from soft_estimator.recordings.record_tools import FIRST_STAMP_NS, FIXED_FRAME, RecordedTools
 from soft_estimator.scene.scene import Scene
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
 
-FIXED_FRAME = "world"
+__all__ = ["FIRST_STAMP_NS", "FIXED_FRAME", "camera_names", "optical_frame", "record_scene"]
+
 TOPICS = (
     "points",
     "depth",
 )  # of each camera: an organised cloud is six times as large as the depth image it is made of
-# A stamp of zero means "no stamp" to ROS, so the scene's time 0 is stamped one second.
-FIRST_STAMP_NS = 10**9
 
 
 def camera_names(count: int) -> list[str]:
@@ -48,17 +48,18 @@ def record_scene(
     """Simulate a scene and write what its cameras see as a rosbag2; returns what was written.
 
     Topics: of each camera <camera>/points (`points` in topics), <camera>/depth/image and <camera>/depth/camera_info
-    (`depth`); /tf_static, /ground_truth and /ground_truth/mesh.
+    (`depth`); /tf_static, /ground_truth and /ground_truth/mesh; of led obstacles /tf, of force-torque sensors /wrench.
     """
     cameras, times = scene_cameras(scene.config), times_from_start(scene.config)
     names, clock = camera_names(len(cameras)), perf_counter()
     rows = truth_rows(scene.parameters, plane=scene.config.contact is not None)
-    existed = Path(out).exists()
+    existed, tools = Path(out).exists(), RecordedTools(scene)
     try:
         with BagWriter(out, storage) as bag:
             bag.static_transforms(FIRST_STAMP_NS, FIXED_FRAME, [(optical_frame(n), c) for n, c in zip(names, cameras)])
             for done, frame in enumerate(watch_scene(scene, backend, cameras), 1):
                 stamp_ns = FIRST_STAMP_NS + round(1e9 * frame.time_s)
+                tools.write(bag, frame)
                 for name, camera, points in zip(names, cameras, frame.points_m):
                     optical = optical_frame(name)
                     if "points" in topics:
