@@ -154,7 +154,9 @@ class ObstacleConfig(Section):
         if self.tool_frame is not None and not self.tool_frame.strip("/ "):
             raise ConfigError(f"= '{self.tool_frame}' names no frame; give one of tf such as tool0", "tool_frame")
         if self.path_clock == "stamps" and self.path_file is None:
-            raise ConfigError("= stamps is about path_file, which is not given; give it, or leave this out", "path_clock")
+            raise ConfigError(
+                "= stamps is about path_file, which is not given; give it, or leave this out", "path_clock"
+            )
         if isinstance(self.shape, BoxShape) and 2 * self.edge_m >= min(self.shape.size_m):
             problem = f"= {self.edge_m} must be below half of the shortest side ({min(self.shape.size_m)}); lower it"
             raise ConfigError(problem, "edge_m")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from soft_estimator.geometry.rigid import rotation_matrix, skew
 
 # Beyond the newest pose the tool goes on as it went, for so long [s]: a time step ends after the frame it leads to.
 AHEAD_S = 0.05
-# A frame may be so much newer than the newest pose [s]: at 1 m/s² the tool is then 0.2 mm from where it was taken to be.
+# A frame may be so much newer than the newest pose [s]: at 1 m/s² the tool is then 0.2 mm from where it was taken for.
 LATE_S = 0.02
 LONGEST_GAP_S = 0.15  # between two poses; over a longer one nobody knows how the tool went
 _LEAST_GAP_S = 5e-4  # between two poses: of closer ones, stamps of two joints, the difference is no velocity
@@ -86,7 +86,7 @@ class LivePath:
         first_s = stamp_s if from_s is None else min(from_s, stamp_s)
         if first_s < stamps[0] - LATE_S:
             return f"the first pose of {self.name} is {stamps[0] - first_s:.2f} s later than the frame"
-        low, high = max(bisect_right(stamps, first_s) - 1, 0), bisect_right(stamps, stamp_s)
+        low, high = max(bisect_right(stamps, first_s) - 1, 0), bisect_left(stamps, stamp_s)
         gap_s = float(np.diff(stamps[low : high + 1]).max(initial=0.0))
         if gap_s > self.longest_gap_s:
             return f"poses of {self.name} are {gap_s:.2f} s apart; over {self.longest_gap_s:g} s nobody knows its way"

@@ -12,8 +12,8 @@ from soft_estimator.config_body import BoxShape, CapsuleShape, MeshShape, Sphere
 from soft_estimator.config_contact import ObstacleConfig, PlaneShape
 from soft_estimator.geometry import shapes
 from soft_estimator.geometry.grid import SignedDistanceGrid
-from soft_estimator.geometry.mesh_file import mesh_to_sdf
 from soft_estimator.geometry.live_path import LedPath, LivePath
+from soft_estimator.geometry.mesh_file import mesh_to_sdf
 from soft_estimator.geometry.pose_path import PosePath, read_pose_path
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.surface import extract_surface

@@ -68,7 +68,7 @@ def unvouched(estimate: LiveEstimate) -> LiveEstimate:
 class Counters:
     """Frames and points since the start: frames_in = used + late + thinned + empty + skipped + refused for another
     reason. Late ones came out of order; skipped ones there was no time for. From cut ones what touched the body was cut
-    off."""
+    off; in touched ones a tool that is known touched it."""
 
     frames_in: int = 0
     frames_used: int = 0
@@ -80,6 +80,7 @@ class Counters:
     points_set_aside: int = 0
     resets: int = 0
     frames_cut: int = 0
+    frames_touched: int = 0
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

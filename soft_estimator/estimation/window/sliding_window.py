@@ -201,6 +201,9 @@ class SlidingWindow:
         notes = self._admitted(stamp_s)
         if notes is None:
             return None
+        missing = self._lead(stamp_s)
+        if missing:
+            return self._refused(stamp_s, missing)
         points, std = finite_points(points_m, std_m)
         own = self._own(points, stamp_s, std)
         self.counters.points_set_aside += np.size(points_m) // 3 - int(own.sum())
@@ -219,6 +222,9 @@ class SlidingWindow:
         notes = self._admitted(frame.time_s)
         if notes is None:
             return None
+        missing = self._lead(frame.time_s)
+        if missing:
+            return self._refused(frame.time_s, missing)
         wrong = self.kinds.of(frame).check(frame)
         if wrong:
             self.counters.frames_empty += 1
@@ -259,10 +265,6 @@ class SlidingWindow:
 
     def _take_in(self, frame: Any, start: float, notes: tuple[str, ...]) -> LiveEstimate | None:
         stamp_s, budget_s = frame.time_s, self.config.time_budget_s
-        missing = self._lead(stamp_s)
-        if missing:
-            self.counters.frames_refused += 1
-            return self._refused(stamp_s, missing)
         stays = self._stays(frame)
         if stays:
             self.counters.frames_refused += 1
@@ -275,6 +277,7 @@ class SlidingWindow:
         try:
             fit, refused = self._fit, ""
             if fit is None:
+                self.tools.count_from(stamp_s)
                 fit, refused = self.episodes.begin(frame, self.locate)
                 self._fit, self._since_s = fit, stamp_s
             if fit is not None:
@@ -292,6 +295,7 @@ class SlidingWindow:
             self.counters.frames_refused += 1
             return self._refused(stamp_s, refused)
         self.counters.frames_used += 1
+        self.counters.frames_touched += self._touched(stamp_s)
         self._order.used_s, self._lost, self.waiting_for = stamp_s, False, ""
         estimate = self._estimate(fit, stamp_s, start, notes, in_time)
         self._budget.end(budget_s, start, fit.seconds)
@@ -301,23 +305,26 @@ class SlidingWindow:
         """Let the tools' times count from the episode's start: why a frame cannot be simulated, "" where it can."""
         missing = self.tools.missing(stamp_s)
         if missing:
+            self.counters.frames_refused += 1
             return missing
         if self._fit is not None and self.tools.missing(stamp_s, self._order.used_s):  # the way there is not known
             self._learn()
             self._end_episode()
             self._order.newest_s = stamp_s
-        self.tools.count_from(stamp_s if self._fit is None else self._since_s)
+        self.tools.count_from(self._since_s)
         return ""
 
     def _led_on(self, stamp_s: float) -> bool:
         """Whether a body that stays is to be followed all the same: it starts at rest, or a tool that is known holds
         it."""
-        if not self.tools.paths:
+        return bool(self.tools.paths) and (self.model.rests or self._touched(stamp_s))
+
+    def _touched(self, stamp_s: float) -> bool:
+        """Whether a tool that is known touches the body where it was last."""
+        if self._fit is None or not self.tools.paths:
             return False
-        if self._fit is None:
-            return self.model.rests
         u = self.backend.to_host(self._fit.at.trajectory.after.state.u).astype(np.float64)
-        return self.model.rests or self.tools.touch(self.model.body.surface_positions_m(u), stamp_s)
+        return self.tools.touch(self.model.body.surface_positions_m(u), stamp_s)
 
     def _stays(self, frame: Any) -> str:
         """Why nothing is to be learnt of a free body that is where it was before, "" where it moves.
