@@ -109,6 +109,20 @@ class WrenchConfig(Section):
         None,
         doc="CSV file of readings, time_s,fx_n,fy_n,fz_n,tx_nm,ty_nm,tz_nm; simulated with the cameras if left out",
     )
+    clock: str = choice(
+        "start",
+        options=("start", "stamps"),
+        doc="what file counts its times from: the scene's start, or the clock of a recording's stamps (a robot's log)",
+    )
+    topic: str = setting(
+        "",
+        doc="topic of geometry_msgs/WrenchStamped, of a bag in replay and of the nodes; wrench if left out, wrench_2 "
+        "of the second sensor",
+    )
+
+    def check(self) -> None:
+        if self.clock == "stamps" and self.file is None:
+            raise ConfigError("= stamps is about file, which is not given; give it, or leave this out", "clock")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,11 @@ from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.setup import build_window, look_from, start_from_plane
 from soft_estimator.live.tools import Tools
+from soft_estimator.live.wrenches import Wrenches
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings, RegisterSettings
+from soft_estimator.recordings.interface import Recording
 from soft_estimator.scene.scene import Scene
 
 
@@ -24,7 +26,7 @@ class LivePipeline:
     Attributes:
         found: what the finder made of the last cloud. window: the estimator. remarks: what the finder noted of frames,
             a thing that touches the object for one, counted. tools: the scene's obstacles; poses from tf are added to
-            them before the cloud that they lead to.
+            them before the cloud that they lead to. wrenches: their sensors, likewise.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class LivePipeline:
         register_settings: RegisterSettings | None = None,
     ) -> None:
         self.scene, self.finder, self.tools = scene, ObjectFinder(finder), Tools(scene)
+        self.wrenches = Wrenches(scene)
         self._config, self._backend, self._register = window, backend, register_settings
         self._window: SlidingWindow | None = None
         self._episodes = EpisodeWatch()
@@ -66,11 +69,12 @@ class LivePipeline:
         scene, window = self.scene, self.window
         parts = {"scene": scene, "body": scene.body, "model": scene.model, "parameters": scene.parameters}
         parts = {**parts, "backend": window.backend, "xp": window.backend.xp}
-        return {**parts, **self.tools.made_once, **window.made_once}
+        return {**parts, **self.tools.made_once, "wrenches": self.wrenches, **window.made_once}
 
     def add_cloud(self, stamp_s: float, cloud: Cloud, mask: np.ndarray | None = None) -> LiveEstimate | None:
         """Take in a cloud that was taken at stamp_s [s]."""
         self.tools.begin(stamp_s)
+        self.wrenches.begin(stamp_s)
         if self._window is None:
             self._window = self._built(cloud.sensor_m)
         look_from(self._window, self.scene, cloud.sensor_m, self._register)
@@ -83,4 +87,9 @@ class LivePipeline:
             return self._window.add_nothing(stamp_s, found.reason)
         for note in found.notes:
             self.remarks.add(stamp_s, note)
-        return self._window.add_frame(stamp_s, found.points_m, found.std_m)
+        return self._window.add_frame(stamp_s, found.points_m, found.std_m, self.wrenches.at(stamp_s))
+
+    def read(self, recording: Recording) -> None:
+        """Take in what a recording holds of the tools: their poses, and what their sensors read."""
+        self.tools.read(recording)
+        self.wrenches.read(recording)

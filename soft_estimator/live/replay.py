@@ -151,7 +151,7 @@ def replay_bag(
         shown = dict(zip(variables.labels, shown_labels(variables)))
         run = _Run(ParameterTracks(shown), SurfaceErrors(scene.body.grid.spacing_m), truth, listener)
         pipeline = LivePipeline(scene, config.finder, config.window, backend=backend)
-        pipeline.tools.read(camera)
+        pipeline.read(camera)
         keeper = keeper or ReplayKeeper()
         kept = keeper.take_up(identity_of(path, config, backend.name), lambda: _shared(pipeline, listener))
         if kept is not None:
@@ -165,7 +165,8 @@ def replay_bag(
     run.tracks.set_truth(truth.values, size_m)
     held_out = _held_out(pipeline, run, backend)
     seen = [f"{item.count} frames: {item.example}" for item in pipeline.remarks.most_first()]
-    notes = [*scene.warnings, *camera.notes, *seen, *_shortened(run.remarks)]
+    refused = [pipeline.wrenches.refused] if pipeline.wrenches.refused else []
+    notes = [*scene.warnings, *camera.notes, *refused, *seen, *_shortened(run.remarks)]
     counters = pipeline.window.counters if run.seconds else Counters()
     refusals = run.unreadable.joined(pipeline.window.refusals) if run.seconds else run.unreadable
     metrics: dict[str, Any] = {

@@ -12,6 +12,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import PARAMETERS
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.residuals.tool_wrench import ToolWrench
 from soft_estimator.estimation.window.episode import FoundPose, Locate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.tools import Tools
@@ -53,8 +54,9 @@ def build_window(
         )
     variables = variables_of(scene, estimate)
     prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
+    model = (tools or Tools(scene)).model
     return SlidingWindow(
-        (tools or Tools(scene)).model,
+        model,
         variables.reference,
         list(estimate.names),
         config,
@@ -64,6 +66,7 @@ def build_window(
         locate=locator(scene, sensor_m, register_settings) if config.start == "register" else None,
         loss=RobustLoss(estimate.loss.kind, estimate.loss.threshold),
         known=estimate.known_to,
+        residual=[ToolWrench(model)] if model.obstacles else (),
     )
 
 

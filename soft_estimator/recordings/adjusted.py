@@ -11,7 +11,7 @@ import numpy as np
 from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.recordings.ground_truth import TruthRow
-from soft_estimator.recordings.interface import Frame, Recording
+from soft_estimator.recordings.interface import Frame, Recording, WrenchReading
 from soft_estimator.recordings.transforms import rotation_of
 
 _MILLIMETRES_M = 50.0  # a median distance beyond this many "metres" is one in millimetres: half a room is 5 m
@@ -98,6 +98,9 @@ class AdjustedRecording:
 
     def path_of(self, frame: str) -> tuple[PosePath, bool]:
         return self._all.path_of(frame)
+
+    def wrenches_of(self, topic: str) -> Sequence[WrenchReading]:
+        return self._all.wrenches_of(topic)
 
     @property
     def start_s(self) -> float:

@@ -15,8 +15,18 @@ from soft_estimator.geometry.rigid import quaternion
 from soft_estimator.perception.cloud import Cloud, cloud_from_depth, cloud_from_points
 from soft_estimator.recordings.bag_files import Bag, BagMessage, Topic, list_topics
 from soft_estimator.recordings.ground_truth import TRUTH_MESH_TOPIC, TRUTH_TOPIC, TruthRow
-from soft_estimator.recordings.interface import Frame, TrueSurface
-from soft_estimator.recordings.messages import CLOUD, IMAGE, INFO, TREE, depth_of, lens_of, points_of, seconds_of
+from soft_estimator.recordings.interface import Frame, TrueSurface, WrenchReading
+from soft_estimator.recordings.messages import (
+    CLOUD,
+    IMAGE,
+    INFO,
+    TREE,
+    WRENCH,
+    depth_of,
+    lens_of,
+    points_of,
+    seconds_of,
+)
 from soft_estimator.recordings.transforms import TransformTree
 from soft_estimator.schema.section import printable, shown
 
@@ -94,6 +104,16 @@ class BagRecording:
             return self._tree.path(frame, self.fixed_frame or self._tree.root(frame))
         except ValueError as error:
             raise ValueError(f"bag {self.bag.path}, tool_frame {shown(frame)}: {error}") from None
+
+    def wrenches_of(self, topic: str) -> Sequence[WrenchReading]:
+        out = []
+        named = [t.name for t in self.bag.topics if t.kind == WRENCH and t.name.lstrip("/") == topic.lstrip("/")]
+        for item in self.bag.messages(set(named)) if named else ():
+            try:
+                out.append(wrench_of(self.bag.decode(item), item.stamp_ns))
+            except ValueError:  # one that cannot be read costs itself
+                continue
+        return out
 
     @property
     def start_s(self) -> float:
@@ -197,6 +217,13 @@ def time_of(message: Any, stamp_ns: int) -> float:
     """A message's stamp [s], or when it was recorded [ns] if it has none."""
     stamp = message.header.stamp
     return seconds_of(stamp) if stamp.sec or stamp.nanosec else 1e-9 * stamp_ns
+
+
+def wrench_of(message: Any, stamp_ns: int) -> WrenchReading:
+    """The reading of a WrenchStamped, recorded at stamp_ns [ns]."""
+    f, t = message.wrench.force, message.wrench.torque
+    values = np.array([f.x, f.y, f.z, t.x, t.y, t.z], dtype=np.float64)
+    return WrenchReading(time_of(message, stamp_ns), values, str(message.header.frame_id).lstrip("/"))
 
 
 def cloud_of(message: Any, kind: str, info: Any, pose: np.ndarray | None) -> Cloud | None:

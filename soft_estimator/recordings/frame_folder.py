@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,7 @@ from soft_estimator.perception.cloud import (
     cloud_from_points,
 )
 from soft_estimator.recordings.ground_truth import TruthRow
-from soft_estimator.recordings.interface import Frame
+from soft_estimator.recordings.interface import Frame, WrenchReading
 from soft_estimator.recordings.point_files import MOST_FILE_BYTES, PointFile, points_from_array, read_any_point_file
 from soft_estimator.recordings.tables import file_inside, read_table
 from soft_estimator.recordings.transforms import rotation_of
@@ -95,6 +95,9 @@ class FrameFolder:
             f"{self.source} is a folder of frames and holds no transforms, so that tool_frame {shown(frame)} has no "
             "pose; give the obstacle a path_file"
         )
+
+    def wrenches_of(self, topic: str) -> Sequence[WrenchReading]:
+        return ()
 
     @property
     def start_s(self) -> float:

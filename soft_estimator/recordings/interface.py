@@ -6,7 +6,7 @@ the same, without an end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +25,18 @@ class TrueSurface:
 
     stamp_s: float
     triangles_m: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class WrenchReading:
+    """What a force-torque sensor read at a stamp [s]: force [N] and moment [N m] in a frame, (6,).
+
+    frame_id: the sensor's frame, "" where the recording does not name it.
+    """
+
+    stamp_s: float
+    wrench: np.ndarray
+    frame_id: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +93,10 @@ class Recording(AbstractContextManager["Recording"], Protocol):
     def path_of(self, frame: str) -> tuple[PosePath, bool]:
         """Poses of a frame of its transforms in the fixed frame, by stamps [s], and whether it rests there; a
         ValueError says why it holds none."""
+        ...
+
+    def wrenches_of(self, topic: str) -> Sequence[WrenchReading]:
+        """What a force-torque sensor read, in the order of the recording; none where it holds no such topic."""
         ...
 
     @property

@@ -14,7 +14,7 @@ from soft_estimator.perception.cloud import Intrinsics
 from soft_estimator.schema.section import printable, shown
 
 CLOUD, IMAGE, INFO = "sensor_msgs/msg/PointCloud2", "sensor_msgs/msg/Image", "sensor_msgs/msg/CameraInfo"
-TREE = "tf2_msgs/msg/TFMessage"
+TREE, WRENCH = "tf2_msgs/msg/TFMessage", "geometry_msgs/msg/WrenchStamped"
 
 # sensor_msgs/msg/PointField: INT8 = 1 to FLOAT64 = 8
 _DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}

@@ -10,6 +10,7 @@ from soft_estimator.estimation.residuals.tool_wrench import ToolWrench
 from soft_estimator.geometry.live_path import LedPath
 from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.scene.scene import Scene
+from soft_estimator.scene.wrenches import wrench_std, wrench_topics
 
 FIXED_FRAME = "world"
 # A stamp of zero means "no stamp" to ROS, so the scene's time 0 is stamped one second.
@@ -42,9 +43,9 @@ class RecordedTools:
             poses = [(name, *path.at(float(time_s))) for name, path in self.paths.items()]
             bag.transforms(FIRST_STAMP_NS + round(1e9 * time_s), FIXED_FRAME, poses)
         self._done_s = frame.time_s
-        for name, sensor in zip(("/wrench", *(f"/wrench_{k}" for k in range(2, 100))), self.sensors):
+        for topic, sensor in zip(wrench_topics(self.scene.config), self.sensors):
             assert self.felt is not None
             exact = self.felt.wrench(sensor.obstacle, frame.u_m, frame.time_s, self.scene.parameters)[0]
-            noise = np.repeat([sensor.force_std_n, sensor.moment_std_nm], 3) * self.rng.normal(size=6)
+            noise = wrench_std(sensor) * self.rng.normal(size=6)
             stamp_ns = FIRST_STAMP_NS + round(1e9 * frame.time_s)
-            bag.wrench(name, stamp_ns, self.frames.get(sensor.obstacle, FIXED_FRAME), exact + noise)
+            bag.wrench(f"/{topic.lstrip('/')}", stamp_ns, self.frames.get(sensor.obstacle, FIXED_FRAME), exact + noise)

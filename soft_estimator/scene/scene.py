@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from soft_estimator.physics.terms.support import SupportLaw
 from soft_estimator.physics.terms.weights import WeightsLaw
 from soft_estimator.scene.body_grid import BodyField, build_field, build_grid
 from soft_estimator.scene.obstacles import SceneObstacle, build_obstacles, check_apart
-from soft_estimator.scene.wrenches import read_wrenches, rough_tools
+from soft_estimator.scene.wrenches import read_wrench_logs, read_wrenches, rough_tools
 from soft_estimator.schema import ConfigError
 
 __all__ = ["Scene", "build_grid", "build_scene"]
@@ -48,7 +48,7 @@ class Scene:
     """A scene made ready: its configuration, body, model and parameters, and what was noticed on the way.
 
     detail: φ on a finer grid than the body's, where its shape is known better. obstacles: beside the ground plane.
-    readings: of force-torque sensors, from files.
+    readings: of force-torque sensors, from files. wrench_logs: the same by stamps, (n, 7) of each by its number.
     """
 
     config: SceneConfig
@@ -59,6 +59,7 @@ class Scene:
     detail: SignedDistanceGrid | None = None
     obstacles: tuple[SceneObstacle, ...] = ()
     readings: tuple[WrenchFrame, ...] = ()
+    wrench_logs: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     @property
     def mass_kg(self) -> float:
@@ -88,11 +89,12 @@ def build_scene(
         memory_bytes: what the simulation may take; what the machine has left by default.
         grid, detail: of the body, where they are at hand already and no file is to be read.
     """
-    field = build_field(config.body, folder, data, memory_bytes) if grid is None else BodyField(grid, detail)
-    body, warnings = build_clean_body(field.grid, config.body, _region_of(config), field.detail)
+    made = build_field(config.body, folder, data, memory_bytes) if grid is None else BodyField(grid, detail)
+    body, warnings = build_clean_body(made.grid, config.body, _region_of(config), made.detail)
     scene = assemble_scene(config, body, build_obstacles(config, folder, data))
     readings, warnings = read_wrenches(config, folder, data), [*warnings, *rough_tools(config)]
-    return replace(scene, warnings=tuple(warnings), detail=field.detail, readings=readings)
+    logs = read_wrench_logs(config, folder, data)
+    return replace(scene, warnings=tuple(warnings), detail=made.detail, readings=readings, wrench_logs=logs)
 
 
 def body_of(

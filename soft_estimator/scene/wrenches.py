@@ -27,15 +27,31 @@ def read_wrenches(config: SceneConfig, folder: Path, data: Path | None = None) -
     """The readings of the files that a scene names, from its start to its end, the mean of those within each step."""
     frames: list[WrenchFrame] = []
     for k, sensor in enumerate(config.observe.wrenches if config.observe is not None else ()):
-        if sensor.file is None:
+        if sensor.file is None or sensor.clock == "stamps":
             continue
         numbers = read_numbers(Files(folder, data).find(sensor.file, f"observe.wrenches[{k}].file"), COLUMNS)
         numbers = numbers[(numbers[:, 0] >= 0) & (numbers[:, 0] <= config.time.duration_s)]
         step = np.floor(numbers[:, 0] / config.time.step_s)
         for number in np.unique(step):
             time_s, *wrench = numbers[step == number].mean(axis=0)
-            frames.append(WrenchFrame(float(time_s), np.array(wrench), _std(sensor), sensor.obstacle))
+            frames.append(WrenchFrame(float(time_s), np.array(wrench), wrench_std(sensor), sensor.obstacle))
     return tuple(sorted(frames, key=lambda frame: frame.time_s))
+
+
+def read_wrench_logs(config: SceneConfig, folder: Path, data: Path | None = None) -> dict[int, np.ndarray]:
+    """Files whose times are stamps of a recording: (n, 7) of each, by the number of its sensor."""
+    sensors = config.observe.wrenches if config.observe is not None else ()
+    return {
+        k: read_numbers(Files(folder, data).find(sensor.file, f"observe.wrenches[{k}].file"), COLUMNS)
+        for k, sensor in enumerate(sensors)
+        if sensor.file is not None and sensor.clock == "stamps"
+    }
+
+
+def wrench_topics(config: SceneConfig) -> list[str]:
+    """Topics of a scene's sensors, in their order: wrench, wrench_2, ... unless they are named."""
+    sensors = config.observe.wrenches if config.observe is not None else ()
+    return [sensor.topic or ("wrench" if k == 1 else f"wrench_{k}") for k, sensor in enumerate(sensors, 1)]
 
 
 def rough_tools(config: SceneConfig) -> list[str]:
@@ -63,10 +79,11 @@ def feel_truth(scene: Scene, backend: Backend, times_s: Sequence[float]) -> list
     out = []
     for time_s, u in zip(times_s, displacements(Simulation(scene.model, scene.parameters, backend), times_s)):
         for sensor in sensors:
-            std, exact = _std(sensor), kind.wrench(sensor.obstacle, u, float(time_s), scene.parameters)[0]
+            std, exact = wrench_std(sensor), kind.wrench(sensor.obstacle, u, float(time_s), scene.parameters)[0]
             out.append(WrenchFrame(float(time_s), exact + std * rng.normal(size=6), std, sensor.obstacle))
     return out
 
 
-def _std(sensor: WrenchConfig) -> np.ndarray:
+def wrench_std(sensor: WrenchConfig) -> np.ndarray:
+    """Deviations of a sensor's forces [N] and moments [N m], (6,)."""
     return np.repeat([sensor.force_std_n, sensor.moment_std_nm], 3)

@@ -19,6 +19,7 @@ from soft_estimator.estimation.held_pose import with_pose, with_wider_pose
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.estimation.window.arrival import POSE
@@ -128,20 +129,29 @@ class Episodes:
             self._coarser[parts] = whole.with_step(self.steps.into(parts).integrator)
         return self._coarser.get(parts)
 
-    def go_on(self, fit: WindowFit, frame: Frame, in_time: Callable[[float], bool]) -> bool:
-        """Take a frame into a window, and let the window slide where it is full: whether it did."""
+    def go_on(
+        self, fit: WindowFit, frame: Frame, in_time: Callable[[float], bool], felt: Sequence[WrenchFrame] = ()
+    ) -> bool:
+        """Take a frame into a window, after what was felt since the last one, and let the window slide where it is
+        full: whether it did."""
         config = self.config
         if self.free and len(fit.frames) == 1 and not fit.slid:
             velocity = first_velocity(fit.frames[0].frame, frame, self.lasting.reference.gravity_m_s2)
             if velocity is not None:
                 fit.set_motion(velocity)
+        last_s = fit.frames[-1].frame.time_s if fit.frames else np.inf
+        for reading in sorted(felt, key=lambda reading: reading.time_s):
+            if last_s <= reading.time_s <= frame.time_s and not self.kinds.of(reading).check(reading):
+                fit.add(reading)
         fit.add(frame)
         fit.refine(config.iterations, in_time)
         self._doubt_pose(fit)
         self.shorten(fit, in_time)
         limit = config.frames if fit.slid else config.grow_to_frames
-        keep = config.frames if len(fit.frames) > limit else len(fit.frames)
-        before = len(fit.frames)
+        before = keep = len(fit.frames)
+        if looks(fit) > limit:  # what was felt goes with the look that followed it
+            seen = [k for k, e in enumerate(fit.frames) if not isinstance(e.frame, WrenchFrame)]
+            keep = before - 1 - seen[-config.frames - 1]
         if keep < before:
             if config.time_budget_s is not None and not fit.holds and in_time(0.0):
                 # What is marginalised stays as it was made linear: worth a simulation that the next frames pay for.
@@ -254,6 +264,11 @@ class Episodes:
             first = last
         out.append(Effect(*DETAILS, answer.by_fixed[:count, first:]))
         return [*out, Effect(*MODEL, np.diag(np.sqrt(self.model_variance(bent_std))))]
+
+
+def looks(fit: WindowFit) -> int:
+    """How many of a window's frames were seen, not felt."""
+    return sum(not isinstance(e.frame, WrenchFrame) for e in fit.frames)
 
 
 def _distances(frame: Any, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

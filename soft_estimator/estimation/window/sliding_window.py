@@ -21,10 +21,11 @@ from soft_estimator.estimation.residuals.interface import Residual
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
+from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.bent_start import BentStarts
-from soft_estimator.estimation.window.episode import Episodes, Locate
+from soft_estimator.estimation.window.episode import Episodes, Locate, looks
 from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, finite_points, frame_of, usable_points
 from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate, unvouched
@@ -136,7 +137,7 @@ class SlidingWindow:
     def status(self) -> str:
         if self._lost:
             return "lost"
-        if self._fit is None or (len(self._fit.frames) < self.config.least_frames and not self._fit.slid):
+        if self._fit is None or (looks(self._fit) < self.config.least_frames and not self._fit.slid):
             return "starting"
         return "tracking"
 
@@ -188,12 +189,15 @@ class SlidingWindow:
         self._order.newest_s = stamp_s
         return self._refused(stamp_s, reason)
 
-    def add_frame(self, stamp_s: float, points_m: np.ndarray, std_m: np.ndarray | float) -> LiveEstimate | None:
+    def add_frame(
+        self, stamp_s: float, points_m: np.ndarray, std_m: np.ndarray | float, beside: Sequence[WrenchFrame] = ()
+    ) -> LiveEstimate | None:
         """Take in a cloud.
 
         Args:
             stamp_s: when it was taken [s]. points_m: on the object, in the world frame (n, 3) [m].
             std_m: noise of each along the view [m], (n,) or one for all.
+            beside: what was felt since the frame before, whose time_s are stamps [s].
         Returns:
             what is known now; None while there is nothing new.
         """
@@ -214,7 +218,7 @@ class SlidingWindow:
         if len(points) < LEAST_POINTS:
             self.counters.frames_empty += 1
             return self._refused(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
-        return self._take_in(frame_of(stamp_s, points, std, self.sensor_m), start, notes)
+        return self._take_in(frame_of(stamp_s, points, std, self.sensor_m), start, notes, beside)
 
     def add_measurement(self, frame: Any) -> LiveEstimate | None:
         """Take in a frame of any kind that the window's residuals take; its time_s is its stamp [s]."""
@@ -263,7 +267,9 @@ class SlidingWindow:
             self._order.newest_s = stamp_s
         return notes
 
-    def _take_in(self, frame: Any, start: float, notes: tuple[str, ...]) -> LiveEstimate | None:
+    def _take_in(
+        self, frame: Any, start: float, notes: tuple[str, ...], beside: Sequence[WrenchFrame] = ()
+    ) -> LiveEstimate | None:
         stamp_s, budget_s = frame.time_s, self.config.time_budget_s
         stays = self._stays(frame)
         if stays:
@@ -281,7 +287,8 @@ class SlidingWindow:
                 fit, refused = self.episodes.begin(frame, self.locate)
                 self._fit, self._since_s = fit, stamp_s
             if fit is not None:
-                if self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._since_s), in_time):
+                felt = [replace(reading, time_s=reading.time_s - self._since_s) for reading in beside]
+                if self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._since_s), in_time, felt):
                     self._step_error.left_window()
                 refused = self._bent_start(fit, stamp_s)
         except SolverError as error:
@@ -449,7 +456,7 @@ class SlidingWindow:
 
     def _watch_fit(self, fit: WindowFit, answer: Answer, off: np.ndarray) -> tuple[str, ...]:
         """Notice when the body no longer moves as the model does, and go back to what was known before that."""
-        counts = len(fit.frames) >= self.config.least_frames and self.kinds.of(fit.frames[-1].frame).whitened
+        counts = looks(fit) >= self.config.least_frames and self.kinds.of(fit.frames[-1].frame).whitened
         note, back_to = self._misfit.look(off, answer.scale, self._learnt_from(answer), counts)
         if back_to is not None:
             self.lasting.learnt = back_to
