@@ -11,7 +11,7 @@ from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.setup import build_window, look_from, start_from_plane
-from soft_estimator.live.tools import Tools
+from soft_estimator.live.tools import tools_of
 from soft_estimator.live.wrenches import Wrenches
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
@@ -38,7 +38,7 @@ class LivePipeline:
         backend: Backend | None = None,
         register_settings: RegisterSettings | None = None,
     ) -> None:
-        self.scene, self.finder, self.tools = scene, ObjectFinder(finder), Tools(scene)
+        self.scene, self.finder, self.tools = scene, ObjectFinder(finder), tools_of(scene)
         self.wrenches = Wrenches(scene)
         self._config, self._backend, self._register = window, backend, register_settings
         self._window: SlidingWindow | None = None

@@ -15,7 +15,7 @@ from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.tool_wrench import ToolWrench
 from soft_estimator.estimation.window.episode import FoundPose, Locate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
-from soft_estimator.live.tools import Tools
+from soft_estimator.live.tools import Tools, tools_of
 from soft_estimator.perception.placed_shape import prepare_model
 from soft_estimator.perception.register import PoseFit, PoseRefused, register
 from soft_estimator.perception.settings import RegisterSettings
@@ -40,7 +40,7 @@ def build_window(
     """The window that estimates what the scene's `estimate` section names, from its guesses.
 
     Modes of an unknown start (`start.modes`) are left to `estimate`: an episode begins with a frame in which the body
-    is not bent.
+    is not bent (`tools_of`).
 
     Args:
         sensor_m: where the depth camera is [m], (3,), for finding the body in the first frame; its scene's camera, or
@@ -54,7 +54,7 @@ def build_window(
         )
     variables = variables_of(scene, estimate)
     prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
-    model = (tools or Tools(scene)).model
+    model = (tools or tools_of(scene)).model or scene.model
     return SlidingWindow(
         model,
         variables.reference,

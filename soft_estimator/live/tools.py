@@ -6,19 +6,24 @@ scene itself, whose start is then the first frame's stamp. A gripper is two tool
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from soft_estimator.config import SceneConfig
 from soft_estimator.geometry.live_path import LivePath
 from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.solids import SolidLaw
 from soft_estimator.recordings.interface import Recording
+from soft_estimator.scene.obstacles import SceneObstacle
 from soft_estimator.scene.scene import Scene
 
 _OWN_SIGMAS = 4.0  # a point so many of its deviations off a tool is still the tool's
+
+# Stamps that go back, or on, by more than that [s] are those of another repetition.
+_BACK_S, _PAUSE_S = 0.2, 1.0
 
 Pose = tuple[float, np.ndarray, np.ndarray]  # stamp [s], Q (3, 3) and b (3,) [m] of x ↦ Q x + b
 
@@ -54,15 +59,18 @@ class Tool:
 class Tools:
     """All obstacles of a scene, with paths of their own: two estimators of one scene do not lead each other's.
 
+    Args:
+        config: of the scene. obstacles: made of it. model: of the scene, None where nobody simulates.
     Attributes:
-        model: the scene's, with these paths.
+        model: the same with these paths.
     """
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, config: SceneConfig, obstacles: Sequence[SceneObstacle], model: Model | None = None) -> None:
         self._from_start: list[tuple[LivePath, PosePath]] = []  # paths that count from the scene's start
-        self.start_s: float | None = None
+        self._told_s: float | None = None
+        self._pinned = False  # a recording says when the scene began
         tools, laws = [], []
-        for k, (obstacle, config) in enumerate(zip(scene.obstacles, scene.config.obstacles)):
+        for k, (obstacle, told) in enumerate(zip(obstacles, config.obstacles)):
             key, led = f"obstacles[{k}]", obstacle.place.path
             path: LivePath | None = None
             if isinstance(led, LivePath):
@@ -70,15 +78,14 @@ class Tools:
                 if obstacle.log is not None:
                     path.extend(_poses(obstacle.log))
             elif isinstance(led, PosePath):
-                path = LivePath(f"{key}.path_file" if config.path_file else f"{key}.path", np.inf, bool(config.path))
+                path = LivePath(f"{key}.path_file" if told.path_file else f"{key}.path", np.inf, bool(told.path))
                 self._from_start.append((path, led))
             place = replace(obstacle.place, path=path)
             laws.append(replace(obstacle.law, obstacle=place))
-            frame = (config.tool_frame or "").lstrip("/")
-            tools.append(Tool(key, frame, place, path, config.own_points_m, obstacle.vertices_m, obstacle.faces))
+            frame = (told.tool_frame or "").lstrip("/")
+            tools.append(Tool(key, frame, place, path, told.own_points_m, obstacle.vertices_m, obstacle.faces))
         self.tools = tuple(tools)
-        model = scene.model if scene.model.modes is None else replace(scene.model, modes=None)
-        self.model: Model = replace(model, obstacles=tuple(laws)) if laws else model
+        self.model = model if model is None or not laws else replace(model, obstacles=tuple(laws))
 
     @property
     def frames(self) -> list[str]:
@@ -86,11 +93,14 @@ class Tools:
         return list(dict.fromkeys(tool.frame for tool in self.tools if tool.frame))
 
     def begin(self, stamp_s: float) -> None:
-        """The stamp of the scene's time 0 [s], a recording's first frame; the first one told counts."""
-        if self.start_s is not None:
+        """Told every frame's stamp [s]: the first is the scene's time 0, and the first after a jump in time, where a
+        live scene is played again."""
+        last_s, self._told_s = self._told_s, stamp_s
+        goes_on = -_BACK_S <= stamp_s - last_s <= _PAUSE_S if last_s is not None else False
+        if self._pinned or goes_on or not np.isfinite(stamp_s):
             return
-        self.start_s = stamp_s
         for path, led in self._from_start:
+            path.clear()
             path.extend(_poses(led, stamp_s))
 
     def add_poses(self, frame: str, poses: Iterable[Pose], rests: bool = False) -> None:
@@ -106,6 +116,7 @@ class Tools:
         transforms."""
         if self._from_start and np.isfinite(start_s := recording.start_s):
             self.begin(start_s)
+            self._pinned = True
         for frame in self.frames:
             path, rests = recording.path_of(frame)
             self.add_poses(frame, _poses(path), rests)
@@ -145,7 +156,13 @@ class Tools:
     def made_once(self) -> dict[str, object]:
         """What the scene makes, by name; recorded poses are read again by whoever goes on."""
         paths = {f"path of {tool.key}": tool.path for tool in self.tools if tool.path is not None}
-        return {"tools": self, "model with tools": self.model, **paths}
+        return {"tools": self, **({} if self.model is None else {"model with tools": self.model}), **paths}
+
+
+def tools_of(scene: Scene) -> Tools:
+    """The tools of a scene, and its model with their paths. Modes of an unknown start are left to `estimate`."""
+    model = scene.model if scene.model.modes is None else replace(scene.model, modes=None)
+    return Tools(scene.config, scene.obstacles, model)
 
 
 def _poses(path: PosePath, start_s: float = 0.0) -> Iterable[Pose]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -15,6 +16,7 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.lateness import RecordingWatch
+from soft_estimator.live.tools import Tools
 from soft_estimator.perception.cloud import Cloud, cloud_from_points
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings
@@ -31,9 +33,12 @@ from soft_estimator.ros.frames import Frames
 from soft_estimator.ros.health import Health
 from soft_estimator.ros.parameters import NodeParameters
 from soft_estimator.ros.running import run_node
-from soft_estimator.ros.settings import CloudSettings, FrameSettings
+from soft_estimator.ros.scene import scene_config
+from soft_estimator.ros.settings import CloudSettings, FrameSettings, SceneSettings
+from soft_estimator.ros.tool_feed import ToolFeed
 from soft_estimator.ros.transforms import publish_static
 from soft_estimator.ros.worker import Worker
+from soft_estimator.scene.obstacles import build_obstacles
 
 _INFOS = 30  # CameraInfos that wait for their image: a second of them
 SENSOR_QOS = QoSProfile(depth=10, reliability=QoSReliabilityPolicy.BEST_EFFORT)
@@ -49,6 +54,7 @@ class CloudNode(Node):
         self.frames = Frames(self, parameters.add(FrameSettings))
         self.finder = ObjectFinder(parameters.add(FinderSettings, "finder", changed=self._change_finder))
         self.recording = RecordingWatch("cloud", self.settings.quiet_after_s)
+        self.tools: Tools | None = None
         self.health = Health(self, self._counters, self._complaint)
         self.preparing = True
         self.came_s: float | None = None  # when the newest cloud came, by the steady clock
@@ -56,6 +62,11 @@ class CloudNode(Node):
             self._work, lambda error: self.health.error("cloud", str(error)), self.settings.queue_clouds
         )
         self.worker.ask("warm up", self._warm_up)
+        if self.settings.tools:
+            told, folder = scene_config(SceneSettings(scene=self.settings.tools, data=self.settings.tools_data))
+            data = Path(self.settings.tools_data) if self.settings.tools_data else None
+            self.tools = Tools(told, build_obstacles(told, folder, data))
+            self.feed = ToolFeed(self, told, self.frames, self.health)
         self.infos: deque[CameraInfo] = deque(maxlen=_INFOS)
         self.episodes = EpisodeWatch()
         self.points = self.create_publisher(PointCloud2, "object_points", 10)
@@ -143,7 +154,9 @@ class CloudNode(Node):
             cloud = cloud_from_depth_message(message, self._info_of(message), transform)
         # A cloud that comes in the fixed frame does not say where its camera is.
         moved = message.header.frame_id.lstrip("/") != self.frames.settings.fixed_frame
-        found = self.finder.process(cloud, time_s=time_s)
+        if self.tools is not None:
+            self.feed.follow(self.tools, time_s)
+        found = self.finder.process(cloud, time_s=time_s, tools=self.tools)
         header = header_at(stamp, self.frames.settings.fixed_frame)
         if isinstance(found, ObjectPoints):
             self.health.count("objects")

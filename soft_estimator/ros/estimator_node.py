@@ -16,17 +16,21 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import PointCloud2
 
 from soft_estimator.backends import choose_backend
+from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.lateness import Flow, RecordingWatch, age_of
 from soft_estimator.live.newest_first import NewestFirst, need_of
 from soft_estimator.live.setup import build_window, look_from, start_from_plane
+from soft_estimator.live.tools import Tools, tools_of
+from soft_estimator.live.wrenches import Wrenches
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import object_from_message, stamp_of, viewpoint_of
 from soft_estimator.ros.drawings import plane_of
 from soft_estimator.ros.estimate_output import EstimateOutput
 from soft_estimator.ros.estimator_services import serve
+from soft_estimator.ros.frames import Frames
 from soft_estimator.ros.health import Health
 from soft_estimator.ros.managed_node import ManagedNode
 from soft_estimator.ros.parameters import NodeParameters
@@ -34,6 +38,7 @@ from soft_estimator.ros.reports import Delay
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import EstimatorSettings, FrameSettings, SceneSettings
+from soft_estimator.ros.tool_feed import ToolFeed
 from soft_estimator.ros.worker import Worker
 from soft_estimator.scene.scene import Scene
 
@@ -69,6 +74,8 @@ class EstimatorNode(ManagedNode):
         self.worker: Worker[Waiting] | None = None
         self.scene: Scene | None = None
         self.window: SlidingWindow | None = None
+        self.tools: Tools | None = None
+        self.wrenches: Wrenches | None = None
         self.plane: tuple[np.ndarray, float] | None = None
         self.active = False
         self._active_since_s = monotonic()
@@ -80,7 +87,9 @@ class EstimatorNode(ManagedNode):
         self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
         self.create_subscription(PoseStamped, "support_plane", self._on_plane, 10)
         serve(self)
-        scene_config(self.scene_settings)  # a wrong name is told at once, not when it is first needed
+        told = scene_config(self.scene_settings)[0]  # a wrong name is told at once, not when it is first needed
+        led = any(obstacle.tool_frame for obstacle in told.obstacles)
+        self.feed = ToolFeed(self, told, Frames(self, frames) if led else None, self.health, feels=True)
         if self.settings.autostart:
             self.trigger_configure()
             self.trigger_activate()
@@ -128,13 +137,15 @@ class EstimatorNode(ManagedNode):
             self.get_logger().warning(warning)
         backend = choose_backend(self.scene_settings.backend, scene.config.solver.precision)
         sensor = None if self.settings.sensor_m is None else np.array(self.settings.sensor_m)
-        _warm_up(build_window(scene, self.window_config, backend=backend, sensor_m=sensor), scene)
-        window = build_window(scene, self.window_config, backend=backend, sensor_m=sensor)
+        _warm_up(scene, self.window_config, backend, sensor)
+        tools = tools_of(scene)
+        window = build_window(scene, self.window_config, backend=backend, sensor_m=sensor, tools=tools)
         with self._lock:
             if worker.stopping:
                 self.health.note("window", "the window is not wanted any more; it was made in vain")
                 return
             self.scene, self.window = scene, window
+            self.tools, self.wrenches = tools, Wrenches(scene)
         self.output.offer([window.lasting.variables.labels[j] for j in window.lasting.chosen])
         names = ", ".join(window.lasting.names)
         self.get_logger().info(f"ready: {scene.body.cell_count} cells, {window.backend.name}, estimating {names}")
@@ -168,14 +179,18 @@ class EstimatorNode(ManagedNode):
             self._left_out = ()
 
     def _work(self, item: Waiting) -> None:
-        window, scene, message = self.window, self.scene, item.message
-        if window is None or scene is None:
+        window, scene, message, tools, wrenches = self.window, self.scene, item.message, self.tools, self.wrenches
+        if window is None or scene is None or tools is None or wrenches is None:
             raise ValueError("frames come, but there is no window; see the lines about the scene")
         self._skip(window)
         if message.header.frame_id.lstrip("/") != self.frame:
             raise ValueError(f"object_points are in frame {message.header.frame_id!r}, not in {self.frame!r}")
         begun_s, stamp_s = monotonic(), item.stamp_s
-        points, std = object_from_message(message)
+        points, given = object_from_message(message)
+        self.feed.follow(tools, stamp_s, wrenches)
+        std = np.full(len(points), self.settings.point_std_m) if given is None else given
+        own = ~tools.owned(points, std, stamp_s)
+        points, std = points[own], std[own]
         seen_from = viewpoint_of(message) if self.settings.sensor_m is None else None
         if seen_from is not None:
             look_from(window, scene, seen_from)
@@ -185,7 +200,7 @@ class EstimatorNode(ManagedNode):
         if len(points) == 0:
             estimate = window.add_nothing(stamp_s, "no object in view")
         else:
-            estimate = window.add_frame(stamp_s, points, self.settings.point_std_m if std is None else std)
+            estimate = window.add_frame(stamp_s, points, std, wrenches.at(stamp_s))
         if estimate is None or self.window is not window:  # cleaned up meanwhile
             return
         stamp = message.header.stamp if estimate.stamp_s == stamp_s else stamp_of(estimate.stamp_s)
@@ -258,8 +273,13 @@ def _not_used(window: SlidingWindow) -> dict[str, str]:
     return {f"not_used_because_{k}": f"{r.count} frames: {r.example}" for k, r in enumerate(reasons, 1)}
 
 
-def _warm_up(window: SlidingWindow, scene: Scene) -> None:
+def _warm_up(scene: Scene, config: WindowConfig, backend: Backend, sensor_m: np.ndarray | None) -> None:
     """Have everything compiled or loaded before the first frame: it would be late by seconds."""
+    tools = tools_of(scene)
+    window = build_window(scene, config, backend=backend, sensor_m=sensor_m, tools=tools)
+    tools.begin(0.0)
+    for frame in tools.frames:  # where they begin they are far away
+        tools.add_poses(frame, [(0.0, np.eye(3), np.full(3, 1e3))], rests=True)
     for k in range(window.config.least_frames + 1):
         window.add_frame(0.03 * k, scene.body.surface_positions_m(), 0.001)
 

@@ -39,12 +39,19 @@ class Frames:
                 f"the cloud is in frame {frame!r}, not in {wanted}, and tf2 is not installed; set sensor_frame to "
                 f"{frame!r} and sensor_pose to where it is"
             )
+        return self.pose(frame, stamp, _WAIT_S)
+
+    def pose(self, frame: str, stamp: Time, wait_s: float) -> np.ndarray:
+        """(4, 4) from a frame to the fixed frame as tf2 knows it, waiting for it [s]; ValueError where it does not."""
+        fixed = self.settings.fixed_frame
+        if self._tf2 is None:
+            raise ValueError(f"where frame {frame!r} is nobody knows: tf2 is not installed")
         try:
             found = self._buffer.lookup_transform(
-                s.fixed_frame, frame, RclTime.from_msg(stamp), timeout=Duration(seconds=_WAIT_S)
+                fixed, frame, RclTime.from_msg(stamp), timeout=Duration(seconds=wait_s)
             ).transform
         except self._tf2.TransformException as error:
-            raise ValueError(f"tf2 knows no way from {frame!r} to {s.fixed_frame!r}: {error}") from None
+            raise ValueError(f"tf2 knows no way from {frame!r} to {fixed!r}: {error}") from None
         t, r = found.translation, found.rotation
         return pose_matrix([t.x, t.y, t.z], [r.x, r.y, r.z, r.w], f"transform of {frame}")
 

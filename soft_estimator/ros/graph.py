@@ -135,7 +135,7 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
     """The graph of a kind: live, replay or demo; a scene that is wrong is told before anything starts."""
     from soft_estimator.ros.scene import scene_config
 
-    scene_config(SceneSettings(scene=options.scene, body=_path(options.body), data=_path(options.data)))
+    told, _ = scene_config(SceneSettings(scene=options.scene, body=_path(options.body), data=_path(options.data)))
     preset = PRESETS[options.preset]
     if kind == "replay" and options.player != "none":
         options = _of_bag(options, preset)
@@ -147,6 +147,8 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
     scene = {"scene": options.scene, "body": _path(options.body), "data": _path(options.data)}
     scene["backend"] = options.backend
     camera = {**recorded, **_camera_parameters(kind, options, preset)}
+    if told.obstacles:
+        camera |= {"tools": options.scene, "tools_data": _path(options.data)}
     sensor = {"sensor_m": list(camera["sensor_pose"][:3])} if "sensor_pose" in camera else {}
     estimator = {**common, **recorded, **scene, **sensor, "use_support_plane": options.use_support_plane}
     estimator["publish_tf"] = options.publish_tf

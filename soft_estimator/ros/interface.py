@@ -47,6 +47,12 @@ class NodeInterface:
 
 _TRIGGER = "std_srvs/srv/Trigger"
 _HEALTH = Topic("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray", RELIABLE, "rates, latency, drops, what is wrong")
+_TOOL = Topic(
+    "tool_pose/<frame>",
+    "geometry_msgs/msg/PoseStamped",
+    RELIABLE,
+    "of each tool_frame of the scene, in fixed_frame; asked of tf2 where nobody publishes it",
+)
 _OBJECT = ("object_points", "sensor_msgs/msg/PointCloud2")
 
 NODES = (
@@ -57,6 +63,7 @@ NODES = (
             Topic("camera/points", "sensor_msgs/msg/PointCloud2", SENSOR, "with input = points"),
             Topic("camera/depth/image", "sensor_msgs/msg/Image", SENSOR, "with input = depth: 16UC1 [mm], 32FC1 [m]"),
             Topic("camera/depth/camera_info", "sensor_msgs/msg/CameraInfo", SENSOR, "with input = depth"),
+            _TOOL,
         ),
         publishes=(
             Topic(
@@ -78,6 +85,13 @@ NODES = (
         subscribes=(
             Topic(*_OBJECT, RELIABLE, "from cloud_node"),
             Topic("support_plane", "geometry_msgs/msg/PoseStamped", RELIABLE, "with use_support_plane"),
+            _TOOL,
+            Topic(
+                "wrench",
+                "geometry_msgs/msg/WrenchStamped",
+                RELIABLE,
+                "of each of the scene's observe.wrenches: force and moment on the tool, in its frame, tared",
+            ),
         ),
         publishes=(
             Topic(
@@ -116,12 +130,14 @@ NODES = (
         subscribes=(
             Topic("estimate_state", "std_msgs/msg/Float64MultiArray", LATCHED, "from estimator_node"),
             Topic(*_OBJECT, RELIABLE, "for colours by residual"),
+            _TOOL,
         ),
         publishes=(
             Topic("mesh", "visualization_msgs/msg/Marker", RELIABLE, "the deformed surface, coloured"),
             Topic("mesh_shape", "shape_msgs/msg/Mesh", RELIABLE, "the same as a shape, while somebody listens"),
             Topic("mesh_rest", "visualization_msgs/msg/Marker", LATCHED, "the rest shape"),
             Topic("predicted_points", "sensor_msgs/msg/PointCloud2", RELIABLE, "vertices of the deformed surface"),
+            Topic("tool_mesh", "visualization_msgs/msg/Marker", RELIABLE, "the scene's obstacles, each a namespace"),
             _HEALTH,
         ),
         parameters=(("", SceneSettings, False), ("", TwinSettings, True), ("", FrameSettings, False)),

@@ -43,6 +43,8 @@ class CloudSettings(Section):
         3.0, unit="s", low=0, low_open=True, doc="time without a cloud or image after which /diagnostics warns"
     )
     recorded: bool = setting(False, doc=_RECORDED)
+    tools: str = setting("", doc="scene whose obstacles are in view: points on them are none of the object's")
+    tools_data: str = setting("", doc="folder with the files that it names")
 
 
 @dataclass(frozen=True, kw_only=True)

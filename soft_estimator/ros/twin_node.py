@@ -16,6 +16,8 @@ from std_msgs.msg import Float64MultiArray
 from visualization_msgs.msg import Marker
 
 from soft_estimator.backends import choose_backend
+from soft_estimator.estimation.window.tool_paths import ToolPaths
+from soft_estimator.live.tools import tools_of
 from soft_estimator.physics.model import State
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
@@ -23,16 +25,19 @@ from soft_estimator.pictures.surface_values import equivalent_strain
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import header_at, message_from_points, object_from_message, stamp_of
 from soft_estimator.ros.drawings import heat_colours, mesh_marker, mesh_message
+from soft_estimator.ros.frames import Frames
 from soft_estimator.ros.health import Health
 from soft_estimator.ros.parameters import NodeParameters
 from soft_estimator.ros.reports import memory_of, state_of
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import FrameSettings, SceneSettings, TwinSettings
+from soft_estimator.ros.tool_feed import ToolFeed
 from soft_estimator.ros.worker import Worker
 from soft_estimator.scene.scene import Scene
 
 _REST_COLOUR = np.array([0.6, 0.6, 0.6])
+_TOOL_COLOUR = np.array([0.45, 0.5, 0.55])
 _UNSEEN_VOXELS = 2.0  # a vertex farther from every point than this was not seen
 
 
@@ -57,9 +62,12 @@ class TwinNode(Node):
         parameters = NodeParameters(self)
         self.scene_settings = parameters.add(SceneSettings)
         self.settings = parameters.add(TwinSettings, changed=self._change)
-        self.frame = parameters.add(FrameSettings).fixed_frame
-        scene_config(self.scene_settings)
+        frames = parameters.add(FrameSettings)
+        self.frame = frames.fixed_frame
+        told = scene_config(self.scene_settings)[0]
         self.health = Health(self, lambda: {"states_dropped": self.worker.dropped})
+        led = any(obstacle.tool_frame for obstacle in told.obstacles)
+        self.feed = ToolFeed(self, told, Frames(self, frames) if led else None, self.health)
         self.scene: Scene | None = None
         self.moment: Moment | None = None
         self.seen: tuple[float, np.ndarray] | None = None
@@ -71,6 +79,7 @@ class TwinNode(Node):
         self.mesh_rest = self.create_publisher(Marker, "mesh_rest", latched)
         self.mesh_shape = self.create_publisher(Mesh, "mesh_shape", 10)
         self.points = self.create_publisher(PointCloud2, "predicted_points", 10)
+        self.tool_mesh = self.create_publisher(Marker, "tool_mesh", 10)
         self.create_subscription(Float64MultiArray, "estimate_state", self.worker.put, latched)
         self.create_subscription(PointCloud2, "object_points", self._on_points, 10)
         self.timer = self.create_timer(1.0 / self.settings.rate_hz, self._on_timer)
@@ -85,6 +94,7 @@ class TwinNode(Node):
         header = header_at(self.get_clock().now().to_msg(), self.frame)
         rest, faces = scene.body.surface_positions_m(), scene.body.surface.faces
         self.mesh_rest.publish(mesh_marker(header, rest, faces, _REST_COLOUR, namespace="rest", alpha=0.3))
+        self.tools = tools_of(scene)
         self.scene = scene
 
     def _on_points(self, message: PointCloud2) -> None:
@@ -103,7 +113,7 @@ class TwinNode(Node):
         nodes = self.scene.body.node_count
         if len(u) != nodes:
             raise ValueError(f"estimate_state has {len(u)} nodes, the twin's body {nodes}; give both the same scene")
-        model = self.scene.model
+        model = self.tools.model or self.scene.model
         simulation = Simulation(model, values, self.backend)
         u, v, a = (self.backend.to_device(x, model.dtype) for x in (u, v, a))
         memory = {name: self.backend.to_device(part, model.dtype) for name, part in memory_of(message).items()}
@@ -117,7 +127,8 @@ class TwinNode(Node):
 
     def _show(self) -> None:
         """Simulate on to now, as far as the horizon allows, and publish; nothing where nobody looks."""
-        wanted = [p for p in (self.mesh, self.mesh_shape, self.points) if p.get_subscription_count()]
+        shown = (self.mesh, self.mesh_shape, self.points, self.tool_mesh)
+        wanted = [p for p in shown if p.get_subscription_count()]
         if not wanted or self.moment is None:
             return
         begun_s = monotonic()
@@ -131,6 +142,11 @@ class TwinNode(Node):
 
     def _simulated(self, moment: Moment) -> Moment:
         step = moment.simulation.model.integrator.step_s
+        paths = ToolPaths(moment.simulation.model)
+        self.feed.follow(self.tools, moment.stamp_s + step, wait=False)
+        if paths.missing(moment.since_s):
+            return moment  # where a tool is nobody knows: it shows what was estimated
+        paths.count_from(moment.since_s)
         now_s = 1e-9 * self.get_clock().now().nanoseconds
         end_s = min(now_s - moment.since_s, self.settings.horizon_s)
         # Half a period at most, so that a machine too slow for real time still shows something.
@@ -152,6 +168,10 @@ class TwinNode(Node):
             self.mesh_shape.publish(mesh_message(surface, body.surface.faces))
         if self.points.get_subscription_count():
             self.points.publish(message_from_points(header, surface))
+        if self.tool_mesh.get_subscription_count():
+            for name, vertices, faces in self.tools.meshes(moment.stamp_s):
+                colour = _TOOL_COLOUR
+                self.tool_mesh.publish(mesh_marker(header, vertices, faces, colour, namespace=name, lifetime_s=1.0))
 
     def _values(self, u: np.ndarray, surface: np.ndarray) -> np.ndarray:
         """What the colours show: strain, or how far the seen points are from the surface, in voxels."""

@@ -19,7 +19,7 @@ from soft_estimator.live.replay import ReplayResult, replay_bag
 from soft_estimator.live.replay_config import ReplayConfig, finder_for, load_replay
 from soft_estimator.live.replay_keeping import ReplayKeeper
 from soft_estimator.live.setup import build_window
-from soft_estimator.live.tools import Tools
+from soft_estimator.live.tools import tools_of
 from soft_estimator.live.wrenches import Wrenches
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints, Why
 from soft_estimator.recordings.interface import WrenchReading
@@ -126,12 +126,12 @@ def test_tf_a_log_and_the_scene_lead_the_same_way(recorded: Path, tmp_path: Path
     found = []
     with open_recording(recorded, fixed_frame="world") as recording:
         for led, folder in ((rod(tool_frame="/tool"), tmp_path), (led_by_the_scene(), tmp_path)):
-            tools = Tools(scene_of([led], folder))
+            tools = tools_of(scene_of([led], folder))
             tools.read(recording)
             found.append(tools)
         for start_s, led in ((1.0, log), (0.0, since)):
             log_of(tmp_path, start_s)
-            tools = Tools(scene_of([led], tmp_path))
+            tools = tools_of(scene_of([led], tmp_path))
             tools.read(recording)
             found.append(tools)
     for stamp_s in (1.0, 1.033, 1.09):
@@ -163,7 +163,7 @@ def test_points_on_the_tool_are_none_of_the_object(recorded: Path) -> None:
 def test_a_frame_whose_pose_is_missing_says_so() -> None:
     """It is not used, and the next one that has a pose is; what is known stays."""
     scene = scene_of([rod(tool_frame="tool")])
-    tools = Tools(scene)
+    tools = tools_of(scene)
     window = build_window(scene, tools=tools, backend=choose_backend("cpu"))
     points = scene.body.surface_positions_m()
     fall = np.array([0.0, 1.0, 0.0])

@@ -260,3 +260,10 @@ def test_ctrl_c_ends_the_command_with_130() -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     process.stdout.close()
+
+
+def test_the_cloud_node_is_told_of_a_scenes_obstacles() -> None:
+    """Their points are none of the object's; a scene without any leaves it as it was."""
+    cloud = build_graph("live", GraphOptions(scene="poke")).nodes[0]
+    assert cloud.executable == "cloud_node" and cloud.parameters["tools"] == "poke"
+    assert "tools" not in build_graph("live", GraphOptions()).nodes[0].parameters
