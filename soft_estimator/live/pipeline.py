@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
@@ -87,7 +89,10 @@ class LivePipeline:
             return self._window.add_nothing(stamp_s, found.reason)
         for note in found.notes:
             self.remarks.add(stamp_s, note)
-        return self._window.add_frame(stamp_s, found.points_m, found.std_m, self.wrenches.at(stamp_s))
+        estimate = self._window.add_frame(stamp_s, found.points_m, found.std_m, self.wrenches.at(stamp_s))
+        if estimate is None or not self.tools.tools:
+            return estimate
+        return replace(estimate, tools=self.tools.meshes(estimate.stamp_s))
 
     def read(self, recording: Recording) -> None:
         """Take in what a recording holds of the tools: their poses, and what their sensors read."""

@@ -142,15 +142,15 @@ class Tools:
                 owned |= np.asarray(distance) < tool.own_m + _OWN_SIGMAS * std_m
         return owned
 
-    def meshes(self, stamp_s: float) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """What to draw at a stamp [s]: name, vertices (V, 3) [m] in the world and faces (T, 3) of each that is known
-        there."""
+    def meshes(self, stamp_s: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """What to draw at a stamp [s]: vertices (V, 3) [m] in the world and faces (T, 3) of each that is known there,
+        by its place in the scene and its frame."""
         placed = [(tool, tool.pose_at(stamp_s)) for tool in self.tools]
-        return [
-            (tool.frame or tool.key, tool.vertices_m @ pose[0].T + pose[1], tool.faces)
+        return {
+            f"{tool.key} {tool.frame}".strip(): (tool.vertices_m @ pose[0].T + pose[1], tool.faces)
             for tool, pose in placed
             if pose is not None
-        ]
+        }
 
     @property
     def made_once(self) -> dict[str, object]:

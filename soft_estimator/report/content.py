@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,6 +74,7 @@ class Moment:
         strain: equivalent strain at each vertex (V,), or None.
         points_m: observed points (n, 3) [m]. point_residual_m: their signed distances (n,) [m], or None.
         plane: the contact plane as estimated then, or None.
+        tools: surfaces of the tools by name, vertices (V, 3) [m] and faces (T, 3).
     """
 
     time_s: float
@@ -83,6 +84,7 @@ class Moment:
     points_m: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     point_residual_m: np.ndarray | None = None
     plane: Plane | None = None
+    tools: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,8 @@ class LiveHistory:
             plane = None
             if self.scene.config.contact is not None:
                 plane = Plane(e.values.plane_normal.tolist(), float(e.values.plane_offset_m))
-            out.append(moment_of(self.scene, e.stamp_s - start_s, e.u_m, e.points_m, e.residual_m, plane))
+            moment = moment_of(self.scene, e.stamp_s - start_s, e.u_m, e.points_m, e.residual_m, plane)
+            out.append(replace(moment, tools=e.tools))
         return out
 
     def _warnings(self, refusals: Refusals) -> list[str]:

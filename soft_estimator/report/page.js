@@ -27,11 +27,16 @@ function strainColour(strain, full) {
   return rgb(blend(STOPS[Math.floor(at)], STOPS[Math.floor(at) + 1], at % 1));
 }
 function decode(scene) {
-  const faces = new Int32Array(bytes(scene.faces).buffer);
-  scene.ijk = [0, 1, 2].map((k) => { const out = new Int32Array(faces.length / 3); for (let i = 0; i < out.length; i++) out[i] = faces[3 * i + k]; return out; });
+  const corners = (text) => {
+    const faces = new Int32Array(bytes(text).buffer);
+    return [0, 1, 2].map((k) => { const out = new Int32Array(faces.length / 3); for (let i = 0; i < out.length; i++) out[i] = faces[3 * i + k]; return out; });
+  };
+  scene.ijk = corners(scene.faces);
+  scene.toolFaces = Object.entries(scene.tools).map(([name, text]) => [name, corners(text)]);
   for (const m of scene.moments) {
     m.xyz = [0, 1, 2].map((k) => column(floats(m.vertices), k, 3));
     m.pxyz = [0, 1, 2].map((k) => column(floats(m.points), k, 3));
+    m.toolPlaces = Object.fromEntries(Object.entries(m.tools).map(([name, text]) => [name, [0, 1, 2].map((k) => column(floats(text), k, 3))]));
     m.residual = floats(m.residual_mm); m.strains = floats(m.strain); m.pointResidual = floats(m.point_mm);
   }
   return scene;
@@ -66,6 +71,10 @@ function traces() {
   const p = m.plane || [];
   out.push({ type: "mesh3d", name: "plane", x: p.map((c) => c[0]), y: p.map((c) => c[1]), z: p.map((c) => c[2]),
     i: [0, 0], j: [1, 2], k: [2, 3], color: "#9aa6b8", opacity: 0.35, hoverinfo: "skip", visible: p.length > 0 && on("show-plane") });
+  for (const [name, [i, j, k]] of scene.toolFaces) {
+    const [x, y, z] = m.toolPlaces[name] || [[], [], []];
+    out.push({ type: "mesh3d", name, x, y, z, i, j, k, color: "#9ea8b8", hoverinfo: "name", visible: x.length > 0, lightposition: lamp(scene) });
+  }
   out.push(axesTrace(scene));
   return out;
 }

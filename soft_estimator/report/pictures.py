@@ -11,6 +11,7 @@ from PIL import Image
 from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.pictures.colours import TEAL, colour_map, residual_colours
 from soft_estimator.pictures.ground import Ground
+from soft_estimator.pictures.motion_pictures import OBSTACLE
 from soft_estimator.pictures.renderer import SceneObject, render
 from soft_estimator.report.content import Moment, ReportContent
 from soft_estimator.report.view3d import bounds_m, eye_direction, residual_scale_m, strain_scale
@@ -33,8 +34,9 @@ def still_pictures(content: ReportContent, most: int = 3) -> list[tuple[float, s
     pictures = []
     for moment in moments:
         thing = SceneObject(moment.vertices_m, content.faces, moment_colours(moment, list(content.moments)), 0.08)
+        tools = [SceneObject(*mesh, OBSTACLE, 0.0) for mesh in moment.tools.values()]
         ground = None if moment.plane is None else Ground(np.asarray(moment.plane.normal), moment.plane.offset_m)
-        pictures.append((moment.time_s, _data_url(render([thing], camera, ground, up=content.up))))
+        pictures.append((moment.time_s, _data_url(render([thing, *tools], camera, ground, up=content.up))))
     return pictures
 
 

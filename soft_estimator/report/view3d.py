@@ -19,6 +19,7 @@ import numpy as np
 from soft_estimator.report.content import Moment, Plane, ReportContent
 
 MOST_POINTS = 3000  # of a moment: more only hide the body
+MOST_TOOL_VERTICES = 5000  # of one tool
 MOST_VERTICES = 600_000  # of all moments together, about 5 MB in the page
 
 
@@ -62,8 +63,15 @@ def scene_data(content: ReportContent) -> dict[str, Any]:
         "from": (turn @ eye_direction(content)).tolist(),
         "residual_mm": residual_mm,
         "strain": strain,
+        "tools": {name: _array(np.asarray(faces).ravel(), np.int32) for name, (_, faces) in _tools(moments).items()},
         "moments": [_moment(moment, low, high) for moment in moments],
     }
+
+
+def _tools(moments: Sequence[Moment]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Every tool of the moments that is not too fine for a page, by name."""
+    found = {name: mesh for moment in moments for name, mesh in moment.tools.items()}
+    return {name: mesh for name, mesh in found.items() if len(mesh[0]) <= MOST_TOOL_VERTICES}
 
 
 def upright(up: Sequence[float]) -> np.ndarray:
@@ -78,7 +86,9 @@ def _turned(moment: Moment, turn: np.ndarray) -> Moment:
     plane = moment.plane
     if plane is not None:
         plane = Plane((turn @ np.asarray(plane.normal, dtype=np.float64)).tolist(), plane.offset_m)
-    return replace(moment, vertices_m=moment.vertices_m @ turn.T, points_m=moment.points_m @ turn.T, plane=plane)
+    tools = {name: (vertices @ turn.T, faces) for name, (vertices, faces) in moment.tools.items()}
+    vertices, points = moment.vertices_m @ turn.T, moment.points_m @ turn.T
+    return replace(moment, vertices_m=vertices, points_m=points, plane=plane, tools=tools)
 
 
 def _moment(moment: Moment, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
@@ -93,6 +103,7 @@ def _moment(moment: Moment, low: np.ndarray, high: np.ndarray) -> dict[str, Any]
         "points": _array(moment.points_m[keep], np.float32),
         "point_mm": None if distance is None else _array(1e3 * distance[keep], np.float32),
         "plane": None if moment.plane is None else plane_corners(moment.plane, low, high).tolist(),
+        "tools": {name: _array(mesh[0], np.float32) for name, mesh in _tools([moment]).items()},
     }
 
 

@@ -26,7 +26,7 @@ WINDOW = "window"  # the status of `estimate` that speaks of the whole
 
 
 class TopicSource:
-    """Listens to object_points, mesh, contact_plane, estimate and ground_truth below a namespace."""
+    """Listens to object_points, mesh, tool_mesh, contact_plane, estimate and ground_truth below a namespace."""
 
     def __init__(self, namespace: str = "", up: Sequence[float] = (0.0, 0.0, 1.0)) -> None:
         self.up, self._namespace = up, namespace
@@ -57,6 +57,7 @@ class TopicSource:
         latched = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
         node.create_subscription(PointCloud2, "object_points", self._on_points, qos_profile_sensor_data)
         node.create_subscription(Marker, "mesh", self._on_mesh, 1)
+        node.create_subscription(Marker, "tool_mesh", self._on_tool, 10)
         node.create_subscription(PoseStamped, "contact_plane", self._on_plane, 10)
         node.create_subscription(DiagnosticArray, "estimate", self._on_estimate, latched)
         node.create_subscription(DiagnosticArray, "ground_truth", self._on_truth, 10)
@@ -106,6 +107,17 @@ class TopicSource:
             self._show(ViewUpdate(self._since(message), line=str(error)))
             return
         self._show(ViewUpdate(self._since(message), mesh=mesh))
+
+    def _on_tool(self, message: Marker) -> None:
+        corners = vertices_of(message)
+        if (
+            message.type == Marker.TRIANGLE_LIST
+            and len(corners)
+            and not len(corners) % 3
+            and np.isfinite(corners).all()
+        ):
+            faces = np.arange(len(corners)).reshape(-1, 3)
+            self._show(ViewUpdate(self._since(message), tools={message.ns: (corners, faces)}))
 
     def _on_plane(self, message: PoseStamped) -> None:
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,12 +17,14 @@ _SAME_S = 0.02  # stamps nearer than this are of one moment: less than a frame a
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """The twin at a time [s], what the camera saw then (n, 3) [m], None where that is not known, and the plane."""
+    """The twin at a time [s], what the camera saw then (n, 3) [m], None where that is not known, the plane, and the
+    tools."""
 
     time_s: float
     mesh: MeshNow
     points_m: np.ndarray | None
     plane: tuple[np.ndarray, float] | None
+    tools: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
 
 class History:
@@ -39,6 +42,7 @@ class History:
         """Forget everything."""
         self._clouds: deque[tuple[float, np.ndarray]] = deque(maxlen=_MOST_CLOUDS)
         self._plane: tuple[np.ndarray, float] | None = None
+        self._tools: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._moments: list[Moment] = []
         self._newest: Moment | None = None
         self._every, self._count = 1, 0
@@ -51,9 +55,11 @@ class History:
             self._clouds.append((update.time_s, update.points_m))
         if update.plane is not None:
             self._plane = update.plane
+        if update.tools:
+            self._tools = {**self._tools, **update.tools}
         if update.mesh is None:
             return None
-        moment = Moment(update.time_s, update.mesh, self._points_at(update.time_s), self._plane)
+        moment = Moment(update.time_s, update.mesh, self._points_at(update.time_s), self._plane, self._tools)
         if self._count % self._every == 0:
             self._moments.append(moment)
             if len(self._moments) >= self._most:  # from now on at half the rate

@@ -23,6 +23,7 @@ DRAW_EVERY_S = 0.1
 MOST_POINTS = 20_000
 MOST_PLOTS = 40
 POINT_COLOUR, PLANE_COLOUR = (40, 48, 60), (150, 165, 185)
+TOOL_COLOUR = (115, 128, 140)
 _LEGEND = (
     "**dark points**: what the camera saw · **coloured body**: the model at that moment, by how far the points lie off "
     "it, or by its strain (Show) · **grey plane**: where it touches"
@@ -119,6 +120,7 @@ class Viewer:
             "/points", np.zeros((1, 3), np.float32), POINT_COLOUR, point_size=0.0012, point_shape="circle",
             precision="float32", point_shading="flat", visible=False,
         )  # fmt: skip
+        self._tools: dict[int, Any] = {}
         self._plane = scene.add_mesh_simple(
             "/plane", np.zeros((4, 3), np.float32), np.array([[0, 1, 2], [0, 2, 3]]), color=PLANE_COLOUR, opacity=0.45,
             side="double", flat_shading=True, visible=False, cast_shadow=False,
@@ -144,7 +146,7 @@ class Viewer:
         gui.add_markdown(_LEGEND)
         with gui.add_folder("Show", expand_by_default=False):
             self._colour = gui.add_dropdown("Colour by", ("residual", "strain"))
-            self._boxes = {name: gui.add_checkbox(name, True) for name in ("points", "twin", "plane")}
+            self._boxes = {name: gui.add_checkbox(name, True) for name in ("points", "twin", "plane", "tools")}
         for box in self._boxes.values():
             box.on_update(lambda _: self._apply_boxes())
         self._folder = gui.add_folder("Parameters")
@@ -175,6 +177,8 @@ class Viewer:
     def _apply_boxes(self) -> None:
         self._points.visible = self._boxes["points"].value
         self._plane.visible = self._boxes["plane"].value
+        for tool in self._tools.values():
+            tool.visible = self._boxes["tools"].value
         self._twin.show(self._boxes["twin"].value)
 
     def _draw_again_and_again(self) -> None:
@@ -230,6 +234,8 @@ class Viewer:
         plane = news.get("plane") if moment is None else moment.plane
         if plane is not None:
             self._draw_plane(*plane)
+        for number, (vertices, faces) in enumerate(moment.tools.values() if moment is not None else ()):
+            self._draw_tool(number, vertices, faces)
 
     def _move_slider(self) -> None:
         """Let the slider reach up to the newest moment, and stay there unless the user looks back."""
@@ -258,6 +264,16 @@ class Viewer:
         colours = mesh.colours.get(self._colour.value) if names else None
         data = mesh_glb(mesh, colours if colours is not None else next(iter(mesh.colours.values()), None))
         self._twin.send(data)
+
+    def _draw_tool(self, number: int, vertices_m: np.ndarray, faces: np.ndarray) -> None:
+        points, known = np.asarray(vertices_m, dtype=np.float32), self._tools.get(number)
+        if known is None or len(known.vertices) != len(points):
+            known = self._tools[number] = self._server.scene.add_mesh_simple(
+                f"/tools/{number}", points, np.asarray(faces, dtype=np.uint32), color=TOOL_COLOUR, side="double",
+                cast_shadow=False,
+            )  # fmt: skip
+        known.vertices = points
+        known.visible = self._boxes["tools"].value
 
     def _draw_plane(self, normal: np.ndarray, offset_m: float) -> None:
         unit = np.asarray(normal, dtype=np.float64) / np.linalg.norm(normal)

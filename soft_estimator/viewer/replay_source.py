@@ -65,6 +65,9 @@ class ReplaySource:
 
     def _once(self, viewer: Shows, stop: threading.Event) -> None:
         pipeline = LivePipeline(self.scene, self.config.finder, self.config.window, backend=self.backend)
+        if self.bag is not None:
+            with open_recording(self.bag, self.config.topic, self.config.fixed_frame) as recording:
+                pipeline.read(recording)
         start_s: float | None = None
         begun, last_s = time.monotonic(), 0.0
         for frame, truth in self._frames():
@@ -132,6 +135,7 @@ def estimate_update(
         plane=plane,
         parameters=parameters_now(e, truth or {}),
         line="; ".join((line, *e.notes)),
+        tools=e.tools,
     )
 
 

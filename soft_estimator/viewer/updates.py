@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +44,7 @@ class ViewUpdate:
         time_s: since the start, for the plots [s]. status: "starting", "tracking", "lost", or another word.
         points_m: observed points (n, 3) [m]. mesh: the twin. plane: normal (3,) and offset [m] of n . x + d = 0.
         parameters: every estimated one. line: a line of what is happening.
+        tools: vertices (V, 3) [m] and faces (T, 3) of each by name.
     """
 
     time_s: float
@@ -53,6 +54,7 @@ class ViewUpdate:
     plane: tuple[np.ndarray, float] | None = None
     parameters: tuple[ParameterNow, ...] | None = None
     line: str | None = None
+    tools: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None
 
 
 class Shows(Protocol):

@@ -5,6 +5,7 @@ The recording is of a body on half the spacing, in steps a quarter as long, with
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tiny_ball import ball
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.replay import ReplayResult, replay_bag
 from soft_estimator.live.replay_config import ReplayConfig, finder_for, load_replay
@@ -25,9 +27,14 @@ from soft_estimator.perception.objects import ObjectFinder, ObjectPoints, Why
 from soft_estimator.recordings.interface import WrenchReading
 from soft_estimator.recordings.opening import open_recording
 from soft_estimator.recordings.record import record_scene
+from soft_estimator.report.of_live import LiveHistory
+from soft_estimator.report.pictures import still_pictures
+from soft_estimator.report.view3d import scene_data
 from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import ConfigError, load
+from soft_estimator.viewer.history import History
+from soft_estimator.viewer.replay_source import estimate_update
 
 RADIUS_M, HALF_M = 0.06, 0.1
 TIP = {"start_m": [0, 0, HALF_M], "end_m": [0, 0, -HALF_M], "radius_m": RADIUS_M}
@@ -269,3 +276,28 @@ def test_readings_belong_to_the_step_before_a_frame(tmp_path: Path) -> None:
     made["observe"] = {**made["observe"], "wrenches": [{"clock": "stamps"}]}
     with pytest.raises(ConfigError, match=r"observe\.wrenches\[0\]\.clock = stamps is about file"):
         load(SceneConfig, made, "scene")
+
+
+def test_the_report_shows_the_tool(replayed: ReplayResult) -> None:
+    """In the 3D view and in the still pictures: a moment's picture with the tool differs from the one without."""
+    history = LiveHistory(replayed.scene)
+    tools = tools_of(replayed.scene)
+    far = np.array([0.0, 0.08, 0.3])
+    tools.add_poses("tool", [(1.0, np.eye(3), far)], rests=True)
+    meshes = tools.meshes(1.0)
+    assert list(meshes) == ["obstacles[0] tool"]
+    np.testing.assert_allclose(meshes["obstacles[0] tool"][0].mean(axis=0), far, atol=0.01)
+    u = np.zeros((replayed.scene.body.node_count, 3))
+    none = np.zeros((0, 3))
+    estimate = LiveEstimate(
+        1.0, "tracking", (), replayed.scene.parameters, u, u, u, 1.0, 0.0, 0.0, np.zeros(0), none, 3, 0.1, tools=meshes
+    )
+    history.add(estimate)
+    content = history.content()
+    data = scene_data(content)
+    assert list(data["tools"]) == list(data["moments"][0]["tools"]) == ["obstacles[0] tool"]
+    without = replace(content, moments=[replace(content.moments[0], tools={})])
+    assert still_pictures(content, 1) != still_pictures(without, 1)
+    update = estimate_update(replayed.scene, estimate, 1.0)
+    moment = History().add(update)
+    assert moment is not None and list(moment.tools) == ["obstacles[0] tool"]

@@ -115,5 +115,5 @@ def test_a_tool_beside_the_body(peer: Any, processes: Any, tmp_path: Path) -> No
     assert np.abs(seen[:, 0]).max() < 0.052  # the tip begins at 54 mm
     peer.until(lambda: [m for m in meshes if seconds_of(m.header.stamp) >= last_s - 0.001], 60, "the twin shows it")
     shown = vertices_of(meshes[-1])
-    assert meshes[-1].ns == "arm/tip"
+    assert meshes[-1].ns == "obstacles[0] arm/tip"
     np.testing.assert_allclose(0.5 * (shown.min(axis=0) + shown.max(axis=0))[:2], [0.084, 0.0], atol=1e-3)

@@ -30,6 +30,7 @@ class LiveEstimate:
         memory: what the model's terms remember at stamp_s, by name (`State.memory`).
         verdict: whether the model fits the window's frames. settled: whether the fit has reached its minimum; where
             not, the way that is left is part of the deviations, and no value counts as observed.
+        tools: surfaces of the tools at stamp_s by name, vertices (V, 3) [m] and faces (T, 3), where somebody gave them.
     """
 
     stamp_s: float
@@ -51,6 +52,7 @@ class LiveEstimate:
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     verdict: FitVerdict = field(default_factory=FitVerdict)
     settled: bool = True
+    tools: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
 
 NOT_SETTLED = "the fit has not settled yet"
