@@ -20,7 +20,8 @@ def make_content() -> ReportContent:
         residual = np.where(vertices[:, 1] < 0, 2e-3 * np.sign(vertices[:, 0]), np.nan)
         strain = np.full(len(vertices), time_s)
         plane = Plane((0.0, 0.0, 1.0), 0.05)
-        moments.append(Moment(time_s, vertices, residual, strain, points, np.full(200, 1e-3), plane))
+        tools = {"tip": (0.2 * ball.vertices + [0.04, 0.0, 0.05 - 0.1 * time_s], np.asarray(ball.faces))}
+        moments.append(Moment(time_s, vertices, residual, strain, points, np.full(200, 1e-3), plane, tools))
     at = np.linspace(0, 0.25, 6)
     stiffness = 20e3 + 60e3 * np.exp(-at / 0.05)
     return ReportContent(

@@ -42,8 +42,9 @@ def colourful(image: np.ndarray, strongest: int) -> int:
 
 def test_the_3d_view_shows_the_mesh(opened: Any, content: ReportContent) -> None:
     lengths = opened.execute_script("return document.getElementById('view').data.map(t => t.x.length)")
-    # The body, the measured points, the plane's corners and the scale's line of three strokes.
-    assert lengths == [len(content.moments[-1].vertices_m), len(content.moments[-1].points_m), 4, 9]
+    # The body, the measured points, the plane's corners, the tool and the scale's line of three strokes.
+    last = content.moments[-1]
+    assert lengths == [len(last.vertices_m), len(last.points_m), 4, len(last.tools["tip"][0]), 9]
     image = view(opened)
     # One side is coral (points outside), the other teal: each covers a thousand pixels, or nothing is drawn.
     many = 1000 * DRAWN**2

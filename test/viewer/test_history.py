@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from headless_chromium import wait_until
@@ -63,12 +65,15 @@ def test_the_slider_looks_back_and_the_page_says_how_old_it_is() -> None:
         viewer._time.value = 1.2  # as a browser does, which then says so
         viewer._look_back(by_user=True)
         wait_until(lambda: "looking back: twin and points of 1.00 s, 2.00 s old" in viewer._head.content, 20)
-        viewer.show(update_at(4.0))
+        tip, beside = ball(), np.array([0.1, 0.0, 0.0])
+        viewer.show(replace(update_at(4.0), tools={"tip": (tip.vertices_m + beside, tip.faces)}))
         wait_until(lambda: "twin and points of 1.00 s, 3.00 s old" in viewer._head.content, 20)
         wait_until(lambda: viewer._time.max == pytest.approx(4.0), 20)
         assert viewer._time.value == pytest.approx(1.2)
         viewer._time.value = 4.0
         viewer._look_back(by_user=True)
         wait_until(lambda: "looking" not in viewer._head.content and "of 4.00 s" in viewer._head.content, 20)
+        (shown,) = viewer._tools.values()
+        np.testing.assert_allclose(shown.vertices.mean(axis=0), tip.vertices_m.mean(axis=0) + beside, atol=1e-6)
     finally:
         viewer.close()
