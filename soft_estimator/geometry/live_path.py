@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -87,7 +88,7 @@ class LivePath:
         if first_s < stamps[0] - LATE_S:
             return f"the first pose of {self.name} is {stamps[0] - first_s:.2f} s later than the frame"
         low, high = max(bisect_right(stamps, first_s) - 1, 0), bisect_left(stamps, stamp_s)
-        gap_s = float(np.diff(stamps[low : high + 1]).max(initial=0.0))
+        gap_s = max((b - a for a, b in pairwise(stamps[low : high + 1])), default=0.0)
         if gap_s > self.longest_gap_s:
             return f"poses of {self.name} are {gap_s:.2f} s apart; over {self.longest_gap_s:g} s nobody knows its way"
         return ""
