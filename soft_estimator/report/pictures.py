@@ -34,7 +34,7 @@ def still_pictures(content: ReportContent, most: int = 3) -> list[tuple[float, s
     pictures = []
     for moment in moments:
         thing = SceneObject(moment.vertices_m, content.faces, moment_colours(moment, list(content.moments)), 0.08)
-        tools = [SceneObject(*mesh, OBSTACLE, 0.0) for mesh in moment.tools.values()]
+        tools = [SceneObject(vertices, faces, OBSTACLE, 0.0) for vertices, faces in moment.tools.values()]
         ground = None if moment.plane is None else Ground(np.asarray(moment.plane.normal), moment.plane.offset_m)
         pictures.append((moment.time_s, _data_url(render([thing, *tools], camera, ground, up=content.up))))
     return pictures

@@ -169,8 +169,9 @@ class TwinNode(Node):
         if self.points.get_subscription_count():
             self.points.publish(message_from_points(header, surface))
         if self.tool_mesh.get_subscription_count():
-            for name, mesh in self.tools.meshes(moment.stamp_s).items():
-                self.tool_mesh.publish(mesh_marker(header, *mesh, _TOOL_COLOUR, namespace=name, lifetime_s=1.0))
+            for name, (vertices, faces) in self.tools.meshes(moment.stamp_s).items():
+                marker = mesh_marker(header, vertices, faces, _TOOL_COLOUR, namespace=name, lifetime_s=1.0)
+                self.tool_mesh.publish(marker)
 
     def _values(self, u: np.ndarray, surface: np.ndarray) -> np.ndarray:
         """What the colours show: strain, or how far the seen points are from the surface, in voxels."""
