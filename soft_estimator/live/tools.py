@@ -46,11 +46,14 @@ class Tool:
     vertices_m: np.ndarray
     faces: np.ndarray
 
-    def pose_at(self, stamp_s: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """The solid's frame in the world at a stamp, Q (3, 3) and b (3,) [m]; None where nobody knows it."""
+    def pose_at(self, stamp_s: float, foretold: bool = False) -> tuple[np.ndarray, np.ndarray] | None:
+        """The solid's frame in the world at a stamp, Q (3, 3) and b (3,) [m]; None where nobody knows it.
+
+        foretold: beyond the newest pose where a simulation takes it to be.
+        """
         if self.path is None:
             return self.place.rotation, self.place.centre_m
-        if self.path.lacks(stamp_s):
+        if not self.path.stamps_s if foretold else self.path.lacks(stamp_s):
             return None
         turn, shift = self.path.at_stamp(stamp_s)
         return turn @ self.place.rotation, turn @ self.place.centre_m + shift
@@ -143,9 +146,9 @@ class Tools:
         return owned
 
     def meshes(self, stamp_s: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """What to draw at a stamp [s]: vertices (V, 3) [m] in the world and faces (T, 3) of each that is known there,
-        by its place in the scene and its frame."""
-        placed = [(tool, tool.pose_at(stamp_s)) for tool in self.tools]
+        """What to draw at a stamp [s]: vertices (V, 3) [m] in the world and faces (T, 3) of each that has a pose, by
+        its place in the scene and its frame."""
+        placed = [(tool, tool.pose_at(stamp_s, foretold=True)) for tool in self.tools]
         return {
             f"{tool.key} {tool.frame}".strip(): (tool.vertices_m @ pose[0].T + pose[1], tool.faces)
             for tool, pose in placed
