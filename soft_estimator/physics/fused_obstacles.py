@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.layout import FIELD, HALF_SPACE, OBSTACLE, PLANE, POSE, ROUND, place, size
+from soft_estimator.geometry.live_path import LivePath
 from soft_estimator.physics.integrator import Integrator
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.solids import Field, Round, Solid, SolidLaw
@@ -81,12 +82,13 @@ def _shape(solid: Solid, tables: list[np.ndarray]) -> dict[str, Any]:
 
 
 class ObstaclePoses:
-    """Rows of `layout.POSE` for steps between given times; what was worked out is kept."""
+    """Rows of `layout.POSE` for steps between given times; what was worked out is kept, but of paths that grow."""
 
     def __init__(self, touched: tuple[Touchable, ...], scheme: Integrator) -> None:
         self.places = [t.law.obstacle if isinstance(t.law.obstacle, SolidLaw) else None for t in touched]
         self.scheme = scheme
         self._resting = [_at_rest(solid) for solid in self.places]
+        self._grow = any(solid is not None and isinstance(solid.path, LivePath) for solid in self.places)
         self._known: dict[tuple[float, float], np.ndarray] = {}
 
     def of_steps(self, times_s: np.ndarray) -> np.ndarray:
@@ -99,7 +101,7 @@ class ObstaclePoses:
 
     def _of_step(self, start_s: float, end_s: float) -> np.ndarray:
         key = (start_s, end_s)
-        if key not in self._known:
+        if self._grow or key not in self._known:
             if len(self._known) >= _MOST_KEPT:
                 self._known.clear()
             pairs = zip(self.places, self._resting)

@@ -8,10 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from soft_estimator.backends.layout import POSE, place
 from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.residuals.tool_wrench import ToolWrench, WrenchFrame
 from soft_estimator.estimation.runs import FusedRun, PlainRun, run_through
 from soft_estimator.estimation.variables import make_variables
+from soft_estimator.geometry.live_path import LivePath
 from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.shapes import Sphere, sample
@@ -19,6 +21,7 @@ from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.energy import balance
 from soft_estimator.physics.fused import FusedAdjoint, FusedBatch, FusedSimulation, can_fuse
+from soft_estimator.physics.fused_obstacles import ObstaclePoses, Touchable
 from soft_estimator.physics.fused_tangent import FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient, shifted
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
@@ -193,6 +196,20 @@ def test_readings_of_a_tool(whole, make):
     slopes = [np.array([sum(g.dot(d) for g in run.gradient(bar)) for d in directions]) for run in runs]
     near(slopes[1], slopes[0], 1e-6, "gradient")
     near(slopes[1], cpu.jacobian.T @ bar, 1e-6, "adjoint and tangent")
+
+
+def test_poses_that_come_in_later_are_not_those_of_before() -> None:
+    """A tool's path goes on as it went until its next pose says otherwise; and times may count from another stamp."""
+    path = LivePath("tool")
+    path.extend([(0.0, np.eye(3), np.zeros(3)), (0.01, np.eye(3), np.array([0.01, 0.0, 0.0]))])
+    touched = (Touchable(obstacle(Round((0.0, 0.0, 0.0), 0.03), path=path), presses=True, rubs=False),)
+    poses, step = ObstaclePoses(touched, SCHEMES["theta"]), np.array([[0.01, 0.02]])
+    x = place(POSE, "end_origin_m").start
+    assert poses.of_steps(step)[0, 0, x] == pytest.approx(0.02)
+    path.extend([(0.02, np.eye(3), np.array([0.0, 0.0, 0.0]))])
+    assert poses.of_steps(step)[0, 0, x] == pytest.approx(0.0)
+    path.since_s = -0.01
+    assert poses.of_steps(step)[0, 0, x] == pytest.approx(0.01)
 
 
 def test_what_whole_steps_do_not_know(whole, make):
