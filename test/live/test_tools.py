@@ -24,6 +24,7 @@ from soft_estimator.live.setup import build_window
 from soft_estimator.live.tools import tools_of
 from soft_estimator.live.wrenches import Wrenches
 from soft_estimator.perception.objects import ObjectFinder, ObjectPoints, Why
+from soft_estimator.perception.pictures import COLOURS, draw_frame
 from soft_estimator.recordings.interface import WrenchReading
 from soft_estimator.recordings.opening import open_recording
 from soft_estimator.recordings.record import record_scene
@@ -164,6 +165,9 @@ def test_points_on_the_tool_are_none_of_the_object(recorded: Path) -> None:
     away = np.linalg.norm(found.points_m - tip_m, axis=1)
     assert away.min() > RADIUS_M and found.points_m[:, 2].max() < 0.06
     assert (found.why == Why.TOOL).sum() > 200
+    assert (
+        set(COLOURS) == set(Why) and (draw_frame(frame.usable(), found) == COLOURS[Why.TOOL]).all(axis=-1).sum() > 200
+    )
     assert not isinstance(alone, ObjectPoints) or alone.points_m[:, 2].max() > 0.07
 
 
