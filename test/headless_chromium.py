@@ -48,6 +48,7 @@ def chromium(profile: Path, width: int = 1280, height: int = 900) -> Iterator[An
     options.binary_location = binary
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     page = webdriver.Chrome(options=options, service=Service(driver))
+    page.set_script_timeout(180)  # where others are busy a first picture takes longer than Selenium's 30 s
     try:
         _show_as(page, width, height)
         yield page
