@@ -36,11 +36,11 @@ NODES = ("camera_node", "cloud_node", "estimator_node", "twin_node")
 # without it everything but the nodes works.
 ROS_WHEELS = "; platform_machine=='x86_64' and sys_platform=='linux'"
 ROS_REQUIREMENTS = [
-    f"ros-jazzy-rclpy>=7,<8{ROS_WHEELS}",
-    f"ros-jazzy-rmw-fastrtps-cpp>=8,<9{ROS_WHEELS}",
-    f"ros-jazzy-common-interfaces>=5,<6{ROS_WHEELS}",
-    f"ros-jazzy-lifecycle-msgs>=2,<3{ROS_WHEELS}",
-    f"ros-jazzy-ament-index-python>=1.8,<2{ROS_WHEELS}",
+    f"ros-jazzy-rclpy>=7.1.6,<8{ROS_WHEELS}",
+    f"ros-jazzy-rmw-fastrtps-cpp>=8.4.3,<9{ROS_WHEELS}",
+    f"ros-jazzy-common-interfaces>=5.3.6,<6{ROS_WHEELS}",
+    f"ros-jazzy-lifecycle-msgs>=2.0.3,<3{ROS_WHEELS}",
+    f"ros-jazzy-ament-index-python>=1.8.1,<2{ROS_WHEELS}",
 ]
 
 README = Path("README.md")  # not there in the folder that `colcon build --symlink-install` runs this in
