@@ -27,20 +27,19 @@ class Verdict:
     thinned: bool = False
 
 
+@dataclass
 class FrameOrder:
     """Stamps of an episode's frames [s]: newest_s of any frame, used_s of one with the object in it."""
 
-    def __init__(self, config: WindowConfig) -> None:
-        self.config = config
-        self.newest_s: float | None = None
-        self.used_s: float | None = None
+    newest_s: float | None = None
+    used_s: float | None = None
 
-    def look(self, stamp_s: float, starting: bool) -> Verdict:
+    def look(self, stamp_s: float, config: WindowConfig, starting: bool) -> Verdict:
         """What to do with a frame; starting: whether the episode still is."""
         if self.newest_s is None:
             return Verdict()
         ahead = stamp_s - self.newest_s
-        if ahead < -OUT_OF_ORDER_S or ahead > self.config.jump_s:
+        if ahead < -OUT_OF_ORDER_S or ahead > config.jump_s:
             way = "forward" if ahead > 0 else "back"
             return Verdict((f"time jumped {way} by {abs(ahead):.2f} s: started anew",), jumped=True)
         if ahead <= 0:
@@ -50,7 +49,7 @@ class FrameOrder:
         passed = stamp_s - self.used_s
         if starting and passed > _START_GAP_S:
             return Verdict(("the first frames lay too far apart: started anew",), gap=True)
-        return Verdict(thinned=passed < _SAME_INTERVAL * self.config.least_interval_s)
+        return Verdict(thinned=passed < _SAME_INTERVAL * config.least_interval_s)
 
 
 def finite_points(points_m: np.ndarray, std_m: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:

@@ -25,12 +25,11 @@ from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.bent_start import BentStarts
+from soft_estimator.estimation.window.current_episode import CurrentEpisode
 from soft_estimator.estimation.window.episode import Episodes, Locate, looks
 from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, finite_points, frame_of, usable_points
-from soft_estimator.estimation.window.lasting import Lasting, Learnt, SeenPlane
+from soft_estimator.estimation.window.lasting import Lasting, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate, unvouched
-from soft_estimator.estimation.window.misfit import MisfitWatch
-from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
 from soft_estimator.estimation.window.own_step import Refined, StepError
 from soft_estimator.estimation.window.refusals import Refusals
@@ -93,25 +92,18 @@ class SlidingWindow:
         self._step_error = StepError(self.episodes.steps, self.backend, self.kinds)
         self._budget, self.tools = TimeBudget(clock), ToolPaths(model)
         self.counters, self.refusals = Counters(), Refusals()
-        self._bent, self._others = BentStarts(), OtherStiffnesses()
+        self._bent, self._still = BentStarts(), StillWatch()
+        self._episode = CurrentEpisode(self.episodes, self._step_error, self._bent)
         self.last: LiveEstimate | None = None
         self.waiting_for = ""  # why the last frame did not count
-        self._still = StillWatch()
-        self._end_episode()
 
-    def _end_episode(self) -> None:
-        self._fit: WindowFit | None = None
-        self._since_s = 0.0
-        self._order = FrameOrder(self.config)
-        self._lost = self._rests = False
-        self._misfit = MisfitWatch()
-        if not self.lasting.begun:  # what was looked at is not kept, so it is to be looked at again
-            self._others = OtherStiffnesses()
-        self._step_error.end_episode()
+    @property
+    def _fit(self) -> WindowFit | None:
+        return self._episode.fit
 
     def use(self, config: WindowConfig) -> None:
         """Go on with other settings."""
-        self.config = self.episodes.config = self._order.config = config
+        self.config = self.episodes.config = config
 
     def know_plane(self, normal: np.ndarray, offset_m: float, tilt_std_rad: float, offset_std_m: float) -> None:
         """The plane as a camera sees it: a guess, and how much it may be off. Takes effect with the next start; a first
@@ -124,8 +116,8 @@ class SlidingWindow:
         plane = SeenPlane(np.array(normal, dtype=np.float64), float(offset_m), tilt_std_rad, offset_std_m)
         if self.lasting.note_plane(plane):
             self._step_error.new_plane(self.lasting)
-        if first and self._fit is not None and self.status == "starting":
-            self._end_episode()
+        if first and self.begun and self.status == "starting":
+            self._episode.end()
 
     @property
     def made_once(self) -> dict[str, object]:
@@ -135,27 +127,23 @@ class SlidingWindow:
 
     @property
     def status(self) -> str:
-        if self._lost:
-            return "lost"
-        if self._fit is None or (looks(self._fit) < self.config.least_frames and not self._fit.slid):
-            return "starting"
-        return "tracking"
+        return self._episode.status
 
     def reset(self, keep_parameters: bool = False) -> None:
         """Start anew with the next frame: from the first guesses, or with what is known of material and plane."""
         if keep_parameters:
-            self._learn()
+            self._episode.learn()
         else:
             self.lasting.forget()
             self._step_error.forget()
             self.last = None
-        self._end_episode()
+        self._episode.end()
         self.counters.resets += 1
 
     def abandon(self) -> None:
         """Start anew with the next frame, as if the episode at hand had never been."""
         self._step_error.abandon_episode()
-        self._end_episode()
+        self._episode.end()
         self.counters.resets += 1
 
     @property
@@ -167,14 +155,14 @@ class SlidingWindow:
         """So many frames, the newest of them at newest_s [s], were left out because work was late: the motion is
         simulated through them to the next one."""
         self._count_skipped(frames, newest_s)
-        if self._order.newest_s is not None:  # the camera went on: a gap, but no jump
-            self._order.newest_s = max(self._order.newest_s, newest_s)
+        order = self._episode.order
+        if order.newest_s is not None:  # the camera went on: a gap, but no jump
+            order.newest_s = max(order.newest_s, newest_s)
 
     def skip_ahead(self, frames: int, newest_s: float) -> None:
         """The same, where too much lies between: begin anew at the next one, knowing what is known."""
         self._count_skipped(frames, newest_s)
-        self._learn()
-        self._end_episode()
+        self._episode.conclude()
 
     def _count_skipped(self, frames: int, stamp_s: float) -> None:
         self.counters.frames_in += frames
@@ -186,7 +174,7 @@ class SlidingWindow:
         self.counters.frames_in += 1
         self.counters.frames_empty += 1
         self._check_order(stamp_s)
-        self._order.newest_s = stamp_s
+        self._episode.order.newest_s = stamp_s
         return self._refused(stamp_s, reason)
 
     def add_frame(
@@ -245,7 +233,7 @@ class SlidingWindow:
         if fit is None or last is None or self.status != "tracking":
             return None
         start = self.clock()
-        self.tools.count_from(self._since_s)
+        self.tools.count_from(self._episode.since_s)
         fit.refine(iterations, always)
         while self.episodes.shorten(fit, always):  # it turned out to be stiffer than its frames let it seem one by one
             fit.refine(iterations, always)
@@ -264,7 +252,7 @@ class SlidingWindow:
             return None
         notes = self._check_order(stamp_s)
         if notes is not None:
-            self._order.newest_s = stamp_s
+            self._episode.order.newest_s = stamp_s
         return notes
 
     def _take_in(
@@ -276,25 +264,24 @@ class SlidingWindow:
             self.counters.frames_refused += 1
             self.refusals.add(stamp_s, stays)
             self.waiting_for = stays
-            if self._rests and self.last is not None:
+            if self._episode.rests and self.last is not None:
                 self.last = replace(self.last, stamp_s=stamp_s, seconds=self.clock() - start, notes=())
-            return self.last if self._rests else None
+            return self.last if self._episode.rests else None
         in_time = self._budget.allowing(budget_s, start)
         try:
             fit, refused = self._fit, ""
             if fit is None:
                 self.tools.count_from(stamp_s)
                 fit, refused = self.episodes.begin(frame, self.locate)
-                self._fit, self._since_s = fit, stamp_s
+                self._episode.begin(fit, stamp_s)
             if fit is not None:
-                felt = [replace(reading, time_s=reading.time_s - self._since_s) for reading in beside]
-                if self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._since_s), in_time, felt):
+                felt = [replace(reading, time_s=reading.time_s - self._episode.since_s) for reading in beside]
+                if self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._episode.since_s), in_time, felt):
                     self._step_error.left_window()
                 refused = self._bent_start(fit, stamp_s)
         except SolverError as error:
             self.counters.frames_refused += 1
-            self._learn()
-            self._end_episode()
+            self._episode.conclude()
             return self._refused(stamp_s, f"started anew: {error}")
         if fit is None or refused:
             if fit is not None:
@@ -303,7 +290,7 @@ class SlidingWindow:
             return self._refused(stamp_s, refused)
         self.counters.frames_used += 1
         self.counters.frames_touched += self._touched(stamp_s)
-        self._order.used_s, self._lost, self.waiting_for = stamp_s, False, ""
+        self._episode.order.used_s, self._episode.lost, self.waiting_for = stamp_s, False, ""
         estimate = self._estimate(fit, stamp_s, start, notes, in_time)
         self._budget.end(budget_s, start, fit.seconds)
         return estimate
@@ -314,11 +301,9 @@ class SlidingWindow:
         if missing:
             self.counters.frames_refused += 1
             return missing
-        if self._fit is not None and self.tools.missing(stamp_s, self._order.used_s):  # the way there is not known
-            self._learn()
-            self._end_episode()
-            self._order.newest_s = stamp_s
-        self.tools.count_from(self._since_s)
+        if self.begun and self.tools.missing(stamp_s, self._episode.order.used_s):  # the way there is not known
+            self._episode.conclude(FrameOrder(stamp_s))
+        self.tools.count_from(self._episode.since_s)
         return ""
 
     def _led_on(self, stamp_s: float) -> bool:
@@ -340,36 +325,35 @@ class SlidingWindow:
         """
         if not self.episodes.free or not isinstance(frame, ObservedFrame):
             return ""
-        fit, watch, since_s = self._fit, self._still, self._since_s
+        episode, watch = self._episode, self._still
+        fit, since_s = episode.fit, episode.since_s
         watch.look(frame, self.lasting.reference.gravity_m_s2)
         if self._led_on(frame.time_s):
             return ""
         if fit is None or watch.since_s <= since_s:
             if watch.still_s > 0.0:
-                self._end_episode()
-                self._order.newest_s = self._order.used_s = frame.time_s
+                episode.end(FrameOrder(frame.time_s, frame.time_s))
             return WAITS if watch.still_s > 0.0 else ""
         if watch.still_s == 0.0:
-            if self._rests:
-                self._learn()
-                self._end_episode()
+            if episode.rests:
+                episode.conclude()
         elif self.status == "tracking" and watch.still_s >= QUIET_S:
             settled = self.last is not None and self.last.settled
             moved_m = fit.motion_since(watch.since_s - since_s) if settled else np.inf
-            self._rests = self._rests or watch.rests(moved_m / float(np.mean(frame.std_m)))
-        if self._rests:
-            self._order.used_s = frame.time_s
-        return RESTS if self._rests else ""
+            episode.rests = episode.rests or watch.rests(moved_m / float(np.mean(frame.std_m)))
+        if episode.rests:
+            episode.order.used_s = frame.time_s
+        return RESTS if episode.rests else ""
 
     def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
         """What to note of a frame's time; None where the frame is not to be used."""
-        verdict = self._order.look(stamp_s, self.status == "starting")
+        verdict = self._episode.order.look(stamp_s, self.config, self.status == "starting")
         if verdict.jumped:
             self._still = StillWatch()
-            self._learn()
+            self._episode.conclude()
             self.counters.resets += 1
-        if verdict.jumped or verdict.gap:
-            self._end_episode()
+        elif verdict.gap:
+            self._episode.end()
         self.counters.frames_late += verdict.late
         self.counters.frames_thinned += verdict.thinned
         if verdict.late:
@@ -391,7 +375,7 @@ class SlidingWindow:
 
     def _own(self, points: np.ndarray, stamp_s: float, std: np.ndarray) -> np.ndarray:
         """Which points are the body's own, (n,) bool: where its motion is known, what touches it is not."""
-        fit, used_s = self._fit, self._order.used_s
+        fit, used_s = self._fit, self._episode.order.used_s
         if fit is None or used_s is None:
             return np.ones(len(points), dtype=bool)
         state = fit.at.trajectory.after.state
@@ -407,17 +391,16 @@ class SlidingWindow:
             return ""
         bent = self._bent.look(stamp_s, fit.settled(0), self.config.bent_patience_s, self.episodes.above_cells(fit))
         if bent:
-            self._end_episode()
-            self._order.newest_s = stamp_s
+            self._episode.end(FrameOrder(stamp_s))
         return bent
 
     def _estimate(
         self, fit: WindowFit, stamp_s: float, start: float, notes: tuple[str, ...], in_time: Callable[[float], bool]
     ) -> LiveEstimate | None:
         answer = fit.answer()
-        better = self._others.better(fit, answer, self.lasting.variables, in_time)
+        better = self._episode.others.better(fit, answer, self.lasting.variables, in_time)
         if better is not fit:
-            self._fit = fit = better
+            self._episode.fit = fit = better
             answer = fit.answer()
         newest = fit.settled(-1, answer.z)
         notes = notes + self._bent.notes + self._watch_fit(fit, answer, newest.residual)
@@ -457,26 +440,13 @@ class SlidingWindow:
     def _watch_fit(self, fit: WindowFit, answer: Answer, off: np.ndarray) -> tuple[str, ...]:
         """Notice when the body no longer moves as the model does, and go back to what was known before that."""
         counts = looks(fit) >= self.config.least_frames and self.kinds.of(fit.frames[-1].frame).whitened
-        note, back_to = self._misfit.look(off, answer.scale, self._learnt_from(answer), counts)
+        episode = self._episode
+        note, back_to = episode.misfit.look(off, answer.scale, episode.learnt_from(answer), counts)
         if back_to is not None:
             self.lasting.learnt = back_to
-            order = self._order
-            self._end_episode()
-            self._order = order
+            episode.end(episode.order)
             self.counters.resets += 1
         return (note,) if note else ()
-
-    def _learnt_from(self, answer: Answer) -> Learnt:
-        """What the window knows of the lasting variables; what a bent start did to one episode must not count as known
-        in the next."""
-        return self.lasting.of_answer(answer, self._bent.variance(self.lasting.variables))
-
-    def _learn(self) -> None:
-        """Keep what an episode that ends knows of the lasting variables."""
-        if self._fit is not None and self._fit.frames and self.status == "tracking":
-            answer = self._fit.answer()
-            self.lasting.learnt = self._learnt_from(answer)
-            self.lasting.touched = self.lasting.touched or answer.touched
 
     def _refused(self, stamp_s: float, reason: str) -> LiveEstimate | None:
         """Count why a frame is not used; then as without an object."""
@@ -488,15 +458,12 @@ class SlidingWindow:
         self.waiting_for = reason
         if self.last is None:
             return None
-        used_s = self._order.used_s
-        away = stamp_s - (used_s if used_s is not None else self.last.stamp_s)
-        if away <= self.config.lost_after_s and not self._lost:
+        order = self._episode.order
+        away = stamp_s - (order.used_s if order.used_s is not None else self.last.stamp_s)
+        if away <= self.config.lost_after_s and self.status != "lost":
             return None
-        if not self._lost:
-            self._learn()
-            newest_s = self._order.newest_s
-            self._end_episode()
-            self._order.newest_s = newest_s
-            self._lost = True
+        if self.status != "lost":
+            self._episode.conclude(FrameOrder(order.newest_s))
+            self._episode.lost = True
         self.last = replace(self.last, status="lost", notes=(reason,), seconds=0.0)
         return self.last
