@@ -18,22 +18,21 @@ from soft_estimator.estimation.held_pose import held_pose
 from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.interface import Residual
-from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.estimation.trajectory import PredictedFrame
+from soft_estimator.estimation.window.admission import Admission
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.bent_start import BentStarts
 from soft_estimator.estimation.window.current_episode import CurrentEpisode
 from soft_estimator.estimation.window.episode import Episodes, Locate, looks
-from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, finite_points, frame_of, usable_points
+from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, frame_of
 from soft_estimator.estimation.window.lasting import Lasting, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate, unvouched
-from soft_estimator.estimation.window.own_points import TOUCHED, foreign_points
+from soft_estimator.estimation.window.own_points import TOUCHED
 from soft_estimator.estimation.window.own_step import Refined, StepError
 from soft_estimator.estimation.window.refusals import Refusals
-from soft_estimator.estimation.window.still import QUIET_S, RESTS, WAITS, StillWatch
 from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.tool_paths import ToolPaths
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
@@ -92,8 +91,9 @@ class SlidingWindow:
         self._step_error = StepError(self.episodes.steps, self.backend, self.kinds)
         self._budget, self.tools = TimeBudget(clock), ToolPaths(model)
         self.counters, self.refusals = Counters(), Refusals()
-        self._bent, self._still = BentStarts(), StillWatch()
+        self._bent = BentStarts()
         self._episode = CurrentEpisode(self.episodes, self._step_error, self._bent)
+        self._admission = Admission(self._episode, self.tools, self.counters, self.refusals)
         self.last: LiveEstimate | None = None
         self.waiting_for = ""  # why the last frame did not count
 
@@ -154,26 +154,21 @@ class SlidingWindow:
     def leave_out(self, frames: int, newest_s: float) -> None:
         """So many frames, the newest of them at newest_s [s], were left out because work was late: the motion is
         simulated through them to the next one."""
-        self._count_skipped(frames, newest_s)
+        self._admission.skipped(frames, newest_s)
         order = self._episode.order
         if order.newest_s is not None:  # the camera went on: a gap, but no jump
             order.newest_s = max(order.newest_s, newest_s)
 
     def skip_ahead(self, frames: int, newest_s: float) -> None:
         """The same, where too much lies between: begin anew at the next one, knowing what is known."""
-        self._count_skipped(frames, newest_s)
+        self._admission.skipped(frames, newest_s)
         self._episode.conclude()
-
-    def _count_skipped(self, frames: int, stamp_s: float) -> None:
-        self.counters.frames_in += frames
-        self.counters.frames_skipped += frames
-        self.refusals.add(stamp_s, "work was late: newer frames went first", frames)
 
     def add_nothing(self, stamp_s: float, reason: str) -> LiveEstimate | None:
         """A frame without the object: hold the last estimate; after a while, call the object lost."""
         self.counters.frames_in += 1
         self.counters.frames_empty += 1
-        self._check_order(stamp_s)
+        self._admission.check_order(stamp_s)
         self._episode.order.newest_s = stamp_s
         return self._refused(stamp_s, reason)
 
@@ -190,31 +185,26 @@ class SlidingWindow:
             what is known now; None while there is nothing new.
         """
         start = self.clock()
-        notes = self._admitted(stamp_s)
+        notes = self._admission.in_order(stamp_s)
         if notes is None:
             return None
-        missing = self._lead(stamp_s)
+        missing = self._admission.lead_tools(stamp_s)
         if missing:
             return self._refused(stamp_s, missing)
-        points, std = finite_points(points_m, std_m)
-        own = self._own(points, stamp_s, std)
-        self.counters.points_set_aside += np.size(points_m) // 3 - int(own.sum())
-        if not own.all():
-            points, std, notes = points[own], std[own], (*notes, TOUCHED)
-            self.counters.frames_cut += 1
-        points, std = self._usable(points, std)
+        points, std, cut = self._admission.points(stamp_s, points_m, std_m)
         if len(points) < LEAST_POINTS:
             self.counters.frames_empty += 1
             return self._refused(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
+        notes = (*notes, TOUCHED) if cut else notes
         return self._take_in(frame_of(stamp_s, points, std, self.sensor_m), start, notes, beside)
 
     def add_measurement(self, frame: Any) -> LiveEstimate | None:
         """Take in a frame of any kind that the window's residuals take; its time_s is its stamp [s]."""
         start = self.clock()
-        notes = self._admitted(frame.time_s)
+        notes = self._admission.in_order(frame.time_s)
         if notes is None:
             return None
-        missing = self._lead(frame.time_s)
+        missing = self._admission.lead_tools(frame.time_s)
         if missing:
             return self._refused(frame.time_s, missing)
         wrong = self.kinds.of(frame).check(frame)
@@ -243,23 +233,11 @@ class SlidingWindow:
         more = refine(fit, self.lasting) if refine is not None and not fit.slid else None
         return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, more, ended=True)
 
-    def _admitted(self, stamp_s: float) -> tuple[str, ...] | None:
-        """Count a frame: what to note of its time; None where it is not to be used."""
-        self.counters.frames_in += 1
-        if not np.isfinite(stamp_s):
-            self.counters.frames_refused += 1
-            self.refusals.add(stamp_s, "its stamp is not a number")
-            return None
-        notes = self._check_order(stamp_s)
-        if notes is not None:
-            self._episode.order.newest_s = stamp_s
-        return notes
-
     def _take_in(
         self, frame: Any, start: float, notes: tuple[str, ...], beside: Sequence[WrenchFrame] = ()
     ) -> LiveEstimate | None:
         stamp_s, budget_s = frame.time_s, self.config.time_budget_s
-        stays = self._stays(frame)
+        stays = self._admission.stays(frame, self.last is not None and self.last.settled)
         if stays:
             self.counters.frames_refused += 1
             self.refusals.add(stamp_s, stays)
@@ -289,100 +267,11 @@ class SlidingWindow:
             self.counters.frames_refused += 1
             return self._refused(stamp_s, refused)
         self.counters.frames_used += 1
-        self.counters.frames_touched += self._touched(stamp_s)
+        self.counters.frames_touched += self._admission.touched(stamp_s)
         self._episode.order.used_s, self._episode.lost, self.waiting_for = stamp_s, False, ""
         estimate = self._estimate(fit, stamp_s, start, notes, in_time)
         self._budget.end(budget_s, start, fit.seconds)
         return estimate
-
-    def _lead(self, stamp_s: float) -> str:
-        """Let the tools' times count from the episode's start: why a frame cannot be simulated, "" where it can."""
-        missing = self.tools.missing(stamp_s)
-        if missing:
-            self.counters.frames_refused += 1
-            return missing
-        if self.begun and self.tools.missing(stamp_s, self._episode.order.used_s):  # the way there is not known
-            self._episode.conclude(FrameOrder(stamp_s))
-        self.tools.count_from(self._episode.since_s)
-        return ""
-
-    def _led_on(self, stamp_s: float) -> bool:
-        """Whether a body that stays is to be followed all the same: it starts at rest, or a tool that is known holds
-        it."""
-        return bool(self.tools.paths) and (self.model.rests or self._touched(stamp_s))
-
-    def _touched(self, stamp_s: float) -> bool:
-        """Whether a tool that is known touches the body where it was last."""
-        if self._fit is None or not self.tools.paths:
-            return False
-        u = self.backend.to_host(self._fit.at.trajectory.after.state.u).astype(np.float64)
-        return self.tools.touch(self.model.body.surface_positions_m(u), stamp_s)
-
-    def _stays(self, frame: Any) -> str:
-        """Why nothing is to be learnt of a free body that is where it was before, "" where it moves.
-
-        At the start of an episode, that has not begun then; after a motion, which is over: the next one begins anew.
-        """
-        if not self.episodes.free or not isinstance(frame, ObservedFrame):
-            return ""
-        episode, watch = self._episode, self._still
-        fit, since_s = episode.fit, episode.since_s
-        watch.look(frame, self.lasting.reference.gravity_m_s2)
-        if self._led_on(frame.time_s):
-            return ""
-        if fit is None or watch.since_s <= since_s:
-            if watch.still_s > 0.0:
-                episode.end(FrameOrder(frame.time_s, frame.time_s))
-            return WAITS if watch.still_s > 0.0 else ""
-        if watch.still_s == 0.0:
-            if episode.rests:
-                episode.conclude()
-        elif self.status == "tracking" and watch.still_s >= QUIET_S:
-            settled = self.last is not None and self.last.settled
-            moved_m = fit.motion_since(watch.since_s - since_s) if settled else np.inf
-            episode.rests = episode.rests or watch.rests(moved_m / float(np.mean(frame.std_m)))
-        if episode.rests:
-            episode.order.used_s = frame.time_s
-        return RESTS if episode.rests else ""
-
-    def _check_order(self, stamp_s: float) -> tuple[str, ...] | None:
-        """What to note of a frame's time; None where the frame is not to be used."""
-        verdict = self._episode.order.look(stamp_s, self.config, self.status == "starting")
-        if verdict.jumped:
-            self._still = StillWatch()
-            self._episode.conclude()
-            self.counters.resets += 1
-        elif verdict.gap:
-            self._episode.end()
-        self.counters.frames_late += verdict.late
-        self.counters.frames_thinned += verdict.thinned
-        if verdict.late:
-            self.refusals.add(stamp_s, "its stamp is not later than the frame's before it")
-        elif verdict.thinned:
-            self.refusals.add(stamp_s, "it followed the last one sooner than window.least_interval_s")
-        return None if verdict.late or verdict.thinned else verdict.notes
-
-    def _usable(self, points_m: np.ndarray, std_m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Points near where the body is expected, no more than wanted."""
-        near = None
-        if self._fit is not None:
-            u = self.backend.to_host(self._fit.at.trajectory.after.state.u).astype(np.float64)
-            body, reach = self.model.body.surface_positions_m(u), self.config.stray_sizes * self.episodes.size_m
-            near = (body.min(axis=0) - reach, body.max(axis=0) + reach)
-        points, std, aside = usable_points(points_m, std_m, near, self.config.points_per_frame)
-        self.counters.points_set_aside += aside
-        return points, std
-
-    def _own(self, points: np.ndarray, stamp_s: float, std: np.ndarray) -> np.ndarray:
-        """Which points are the body's own, (n,) bool: where its motion is known, what touches it is not."""
-        fit, used_s = self._fit, self._episode.order.used_s
-        if fit is None or used_s is None:
-            return np.ones(len(points), dtype=bool)
-        state = fit.at.trajectory.after.state
-        u, v = (self.backend.to_host(x).astype(np.float64) for x in (state.u, state.v))
-        gone = (stamp_s - used_s) * v.mean(axis=0)
-        surface = self.model.body.surface_positions_m(u)
-        return ~foreign_points(points, std, surface, self.episodes.width_m, (np.zeros(3), gone))
 
     def _bent_start(self, fit: WindowFit, stamp_s: float) -> str:
         """Why an episode should not begin with its first frame, "" where it may; then the episode is over."""

@@ -110,6 +110,16 @@ class WindowFit:
         """The step to the minimum, damped only where the last steps had to be."""
         return self.step(self.at, self._damping if self._damping > _FREE_DAMPING else 0.0)
 
+    def last_surface_m(self) -> np.ndarray:
+        """Vertices of the body's surface where the motion at hand ends, (V, 3) [m]."""
+        u = self.motion.backend.to_host(self.at.trajectory.after.state.u).astype(np.float64)
+        return self.motion.model.body.surface_positions_m(u)
+
+    def last_velocity_m_s(self) -> np.ndarray:
+        """The nodes' mean velocity there, (3,)."""
+        v = self.motion.backend.to_host(self.at.trajectory.after.state.v).astype(np.float64)
+        return np.asarray(v.mean(axis=0))
+
     def motion_since(self, time_s: float) -> float:
         """How far the body moved in the window's frames from time_s [s] on, where it moved most [m]."""
         xp, last = self.motion.backend.xp, self.frames[-1].after.state.u
