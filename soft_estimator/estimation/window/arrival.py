@@ -7,11 +7,13 @@ which widens what is known of that correction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
+from soft_estimator.estimation.problem import Evaluation
 from soft_estimator.estimation.trajectory import Moment
 from soft_estimator.physics.body import Body
 
@@ -60,6 +62,12 @@ class Knowledge:
         information = inverse_of(self.covariance[np.ix_(chosen, chosen)])
         return Knowledge(self.mean[chosen], information, self.by_fixed[chosen])
 
+    def faded(self, chosen: np.ndarray, part: float) -> Knowledge:
+        """With the deviations of the chosen variables larger, by one over that part."""
+        keep = np.ones(len(self.mean))
+        keep[chosen] = part
+        return replace(self, information=self.information * np.outer(keep, keep))
+
 
 def inverse_of(matrix: np.ndarray) -> np.ndarray:
     """Inverse of a symmetric positive matrix whose variables have different sizes."""
@@ -90,6 +98,27 @@ def rigid_correction(body: Body, moment: Moment, backend: Backend) -> np.ndarray
         along = backend.to_host(fields.reshape(len(fields), -1).astype(np.float64) @ there)
         parts.append(np.linalg.solve(normal, along.T))
     return np.concatenate(parts)
+
+
+def marginalise(
+    knowledge: Knowledge,
+    information: np.ndarray,
+    z: np.ndarray,
+    frames: Iterable[tuple[Evaluation, np.ndarray]],
+    trust: float,
+) -> tuple[Knowledge, np.ndarray]:
+    """Knowledge, and the information (P, P) of all frames in it, with these frames joined to both.
+
+    frames: their rows at z (P,), and the change of the residuals with what is held fixed (n, K). trust: what part of
+    their information counts.
+    """
+    for rows, by_fixed in frames:
+        jacobian = rows.known_jacobian
+        more = trust * jacobian.T @ (jacobian * rows.weight[:, None])
+        moved = trust * jacobian.T @ (rows.weight[:, None] * by_fixed)
+        knowledge = knowledge.joined(z, more, trust * jacobian.T @ rows.slope, moved)
+        information = information + more
+    return knowledge, information
 
 
 def begin_anew(

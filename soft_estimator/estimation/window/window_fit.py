@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from soft_estimator.estimation.fitting.gauss_newton import Damping, Step, damped_step, minimise
-from soft_estimator.estimation.fitting.uncertainty import noise_scale, touches
+from soft_estimator.estimation.fitting.uncertainty import touches
 from soft_estimator.estimation.fitting.widening import Before, widening, with_way_left
 from soft_estimator.estimation.problem import Evaluation
-from soft_estimator.estimation.residuals.interface import Frame, weigh_all
+from soft_estimator.estimation.residuals.interface import Frame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.variables import Variables
-from soft_estimator.estimation.window.arrival import Knowledge, begin_anew, inverse_of, rigid_correction
+from soft_estimator.estimation.window.arrival import Knowledge, begin_anew, inverse_of, marginalise, rigid_correction
 from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
+from soft_estimator.estimation.window.window_rows import WindowRows
 from soft_estimator.physics.frame_times import between
 
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
@@ -37,9 +38,6 @@ _ROUGH = 5.0
 _MOST_DAMPING_OF_A_NEW_FRAME = 0.1  # what a frame before could not do, a new one may
 # An answer between frames goes the whole way of its linearisation unless the last steps had to be damped by more.
 _FREE_DAMPING = 1e-2
-# The noise seen is believed down to this part of the stated one: residuals of a perfect simulation are smaller still,
-# and would claim a certainty that no camera gives.
-_LEAST_SCALE = 0.3
 _WIDEST = 30.0  # beyond that frames contradict each other so much that nothing of them is information
 
 
@@ -71,7 +69,8 @@ class WindowFit:
     """
 
     def __init__(self, motion: WindowMotion, knowledge: Knowledge, loss: RobustLoss, details: ShapeDetails) -> None:
-        self.motion, self.knowledge, self.loss, self.details = motion, knowledge, loss, details
+        self.motion, self.knowledge, self.details = motion, knowledge, details
+        self.rows = WindowRows(motion.kinds, loss, details)
         count = len(knowledge.mean)
         self.scale = 1.0
         self.information = np.zeros((count, count))  # of the frames that have left the window
@@ -226,49 +225,21 @@ class WindowFit:
 
     def _with_noise(self, at: WindowRun) -> WindowRun:
         """Look at the noise that the residuals show, and take the cost in its units."""
-        seen = [e.residual for e in at.frames if self.motion.kinds.of(e.frame).whitened]
-        self.scale = max(noise_scale(np.concatenate(seen), len(at.z)), _LEAST_SCALE) if seen else 1.0
+        self.scale = self.rows.noise(at.frames, len(at.z))
         return replace(at, cost=self._cost(at))
 
     def _cost(self, at: WindowRun) -> float:
-        residuals = [e.residual / unit for e, unit in zip(at.frames, self._units(at))]
-        weighed, _, _ = weigh_all(self.motion.kinds, [e.frame for e in at.frames], residuals, self.loss)
-        return _summed(weighed.value, residuals) + self.knowledge.cost(at.z)
-
-    def _units(self, at: WindowRun) -> list[float]:
-        """What each frame's residuals are divided by."""
-        return [self.scale if self.motion.kinds.of(e.frame).whitened else 1.0 for e in at.frames]
+        return self.rows.misfit(at.frames, self.scale) + self.knowledge.cost(at.z)
 
     def _evaluation(self, at: WindowRun, step: np.ndarray | None = None) -> Evaluation:
         """The window's rows as an evaluation, in units of the noise that is seen; `step` (P,) further if given."""
         key = (at.frames, self.scale)
         if step is not None or self._last is None or self._last[0][0] is not key[0] or self._last[0][1] != key[1]:
-            evaluation = self._evaluated(at, step)
+            evaluation = self.rows.evaluation(at.frames, at.z, self.scale, step)
             if step is not None:
                 return evaluation
             self._last = key, evaluation
         return self._last[1]
-
-    def _evaluated(self, at: WindowRun, step: np.ndarray | None) -> Evaluation:
-        kinds, frames, units = self.motion.kinds, [e.frame for e in at.frames], self._units(at)
-        rows = [e.jacobian / unit for e, unit in zip(at.frames, units)]
-        residuals = [e.residual / unit for e, unit in zip(at.frames, units)]
-        if step is not None:
-            residuals = [r + j @ step for r, j in zip(residuals, rows)]
-        weighed, frame, whitened = weigh_all(kinds, frames, residuals, self.loss)
-        misfit = _summed(weighed.value, residuals)
-        return Evaluation(
-            theta=at.z,
-            cost=misfit,
-            misfit=misfit,
-            residual=np.concatenate(residuals),
-            slope=weighed.slope,
-            weight=weighed.weight,
-            frame=frame,
-            whitened=whitened,
-            far=0,
-            jacobian=np.concatenate(rows),
-        )
 
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
@@ -293,24 +264,20 @@ class WindowFit:
     def moved_minimum(self, residuals: list[np.ndarray], before: np.ndarray) -> np.ndarray:
         """How far the minimum would move, (P,), were the frames' residuals these, and the knowledge before them off by
         `before` (P,)."""
-        rows, known = self._evaluation(self.at), self.knowledge.information
-        off = [(other - e.residual) / unit for other, e, unit in zip(residuals, self.frames, self._units(self.at))]
-        weighted = (rows.known_jacobian * rows.weight[:, None]).T
-        pull = known @ before - weighted @ np.concatenate(off)
-        return inverse_of(known + weighted @ rows.known_jacobian) @ pull
+        units = self.rows.units(self.frames, self.scale)
+        off = [(other - e.residual) / unit for other, e, unit in zip(residuals, self.frames, units)]
+        return self._pulled(self._evaluation(self.at), before, np.concatenate(off))
 
     def _by_fixed(self, rows: Evaluation) -> np.ndarray:
         """Change of the minimum with what is held fixed, (P, K): that of the knowledge before, and that of the rows."""
-        jacobian, known = rows.known_jacobian, self.knowledge
-        weighted = (jacobian * rows.weight[:, None]).T
-        pull = known.information @ known.by_fixed - weighted @ self._fixed_rows(self.at.frames)
-        return inverse_of(known.information + weighted @ jacobian) @ pull
+        return self._pulled(rows, self.knowledge.by_fixed, np.concatenate(self.rows.by_fixed(self.frames, self.scale)))
 
-    def _fixed_rows(self, frames: list[PredictedFrame]) -> np.ndarray:
-        """Change of the frames' residuals with what is held fixed, in units of the noise that is seen, (n, K)."""
-        kinds, details = self.motion.kinds, self.details.columns(frames)
-        units = [self.scale if kinds.of(e.frame).whitened else 1.0 for e in frames]
-        return np.concatenate([np.hstack([e.fixed, d]) / unit for e, d, unit in zip(frames, details, units)])
+    def _pulled(self, rows: Evaluation, before: np.ndarray, off: np.ndarray) -> np.ndarray:
+        """How far the minimum moves, (P, ...), where the knowledge before the frames moves by `before` (P, ...) and the
+        rows' residuals change by `off` (n, ...)."""
+        jacobian, known = rows.known_jacobian, self.knowledge.information
+        weighted = (jacobian * rows.weight[:, None]).T
+        return inverse_of(known + weighted @ jacobian) @ (known @ before - weighted @ off)
 
     def _data(self, at: Evaluation, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider; z: of
@@ -379,21 +346,13 @@ class WindowFit:
         z, material = self.at.z, np.setdiff1d(np.arange(len(self.at.z)), self.motion.pose)
         _, widen = self._data(self._evaluation(self.at), z)
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
-        knowledge, information = self.knowledge, self.information
         # Of all frames, of which these are the first: places that are not asked for are forgotten.
-        fixed = np.split(self._fixed_rows(self.frames), np.cumsum([len(e.residual) for e in self.frames])[:-1])
-        for e, by_numbers in zip(dropped, fixed):
-            rows = self._evaluation(replace(self.at, frames=[e]))
-            jacobian = rows.known_jacobian
-            more = trust * jacobian.T @ (jacobian * rows.weight[:, None])
-            by_fixed = trust * jacobian.T @ (rows.weight[:, None] * by_numbers)
-            knowledge = knowledge.joined(z, more, trust * jacobian.T @ rows.slope, by_fixed)
-            information = information + more
+        fixed = self.rows.by_fixed(self.frames, self.scale)
+        seen = [(self._evaluation(replace(self.at, frames=[e])), by_fixed) for e, by_fixed in zip(dropped, fixed)]
+        knowledge, information = marginalise(self.knowledge, self.information, z, seen, trust)
         if forgetting > 0:
             # Of the material only: what is known of the motion is kept fresh by the drift.
-            keep_part = np.ones(len(z))
-            keep_part[material] = (1 - forgetting) ** (0.5 * len(dropped))
-            knowledge = replace(knowledge, information=knowledge.information * np.outer(keep_part, keep_part))
+            knowledge = knowledge.faded(material, (1 - forgetting) ** (0.5 * len(dropped)))
         return knowledge, information
 
     def _far(self, step: np.ndarray, covariance: np.ndarray) -> bool:
@@ -424,8 +383,3 @@ class WindowFit:
 def always(seconds: float) -> bool:
     """There is time for everything."""
     return True
-
-
-def _summed(values: np.ndarray, residuals: list[np.ndarray]) -> float:
-    """Σ of the values, frame by frame."""
-    return float(sum(part.sum() for part in np.split(values, np.cumsum([len(r) for r in residuals])[:-1])))

@@ -1,0 +1,78 @@
+"""A window's predicted frames as the rows of a least-squares problem, in units of the noise that is seen in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from soft_estimator.estimation.fitting.uncertainty import noise_scale
+from soft_estimator.estimation.problem import Evaluation
+from soft_estimator.estimation.residuals.interface import Kinds, weigh_all
+from soft_estimator.estimation.residuals.robust import RobustLoss
+from soft_estimator.estimation.trajectory import PredictedFrame
+from soft_estimator.estimation.window.shape_details import ShapeDetails
+
+# The noise seen is believed down to this part of the stated one: residuals of a perfect simulation are smaller still,
+# and would claim a certainty that no camera gives.
+_LEAST_SCALE = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class WindowRows:
+    """Weighs frames; scale is everywhere the noise seen, in multiples of the stated one."""
+
+    kinds: Kinds
+    loss: RobustLoss
+    details: ShapeDetails
+
+    def noise(self, frames: Sequence[PredictedFrame], variables: int) -> float:
+        """The noise that the residuals of a fit of so many variables show, in multiples of the stated one."""
+        seen = [e.residual for e in frames if self.kinds.of(e.frame).whitened]
+        return max(noise_scale(np.concatenate(seen), variables), _LEAST_SCALE) if seen else 1.0
+
+    def units(self, frames: Sequence[PredictedFrame], scale: float) -> list[float]:
+        """What each frame's residuals are divided by."""
+        return [scale if self.kinds.of(e.frame).whitened else 1.0 for e in frames]
+
+    def misfit(self, frames: Sequence[PredictedFrame], scale: float) -> float:
+        """The frames' part of the cost."""
+        residuals = [e.residual / unit for e, unit in zip(frames, self.units(frames, scale))]
+        weighed, _, _ = weigh_all(self.kinds, [e.frame for e in frames], residuals, self.loss)
+        return _summed(weighed.value, residuals)
+
+    def evaluation(
+        self, frames: Sequence[PredictedFrame], z: np.ndarray, scale: float, step: np.ndarray | None = None
+    ) -> Evaluation:
+        """Frames predicted at z (P,) as an evaluation without a prior; with the variables `step` (P,) further if
+        given."""
+        units = self.units(frames, scale)
+        rows = [e.jacobian / unit for e, unit in zip(frames, units)]
+        residuals = [e.residual / unit for e, unit in zip(frames, units)]
+        if step is not None:
+            residuals = [r + j @ step for r, j in zip(residuals, rows)]
+        weighed, frame, whitened = weigh_all(self.kinds, [e.frame for e in frames], residuals, self.loss)
+        misfit = _summed(weighed.value, residuals)
+        return Evaluation(
+            theta=z,
+            cost=misfit,
+            misfit=misfit,
+            residual=np.concatenate(residuals),
+            slope=weighed.slope,
+            weight=weighed.weight,
+            frame=frame,
+            whitened=whitened,
+            far=0,
+            jacobian=np.concatenate(rows),
+        )
+
+    def by_fixed(self, frames: Sequence[PredictedFrame], scale: float) -> list[np.ndarray]:
+        """Change of each frame's residuals with what is held fixed, (n, K)."""
+        parts = zip(frames, self.details.columns(frames), self.units(frames, scale))
+        return [np.hstack([e.fixed, d]) / unit for e, d, unit in parts]
+
+
+def _summed(values: np.ndarray, residuals: list[np.ndarray]) -> float:
+    """Σ of the values, frame by frame."""
+    return float(sum(part.sum() for part in np.split(values, np.cumsum([len(r) for r in residuals])[:-1])))
