@@ -14,7 +14,7 @@ import numpy as np
 from soft_estimator.backends.band_loops import BandOrder, Factor, Halves
 from soft_estimator.backends.cpu.compiled import njit, prange
 from soft_estimator.backends.cpu.linear import BREAKDOWN, CONVERGED
-from soft_estimator.backends.cpu.linear_many import solve_by
+from soft_estimator.backends.cpu.solve_many import solve_by
 
 _FAST = {"contract"}
 _NODES = 4  # that are worked on at a time: their rows and two more nodes' stay in the nearest cache

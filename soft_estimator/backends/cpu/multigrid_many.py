@@ -8,7 +8,6 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import njit, prange
 from soft_estimator.backends.cpu.linear import BREAKDOWN, CONVERGED, LIMIT
-from soft_estimator.backends.cpu.linear_many import DONE, multiply_many, solve_by
 from soft_estimator.backends.cpu.multigrid_cycle import (
     _FAST,
     _PART,
@@ -18,6 +17,8 @@ from soft_estimator.backends.cpu.multigrid_cycle import (
     _solve_last,
     padded,
 )
+from soft_estimator.backends.cpu.product_many import multiply_many
+from soft_estimator.backends.cpu.solve_many import DONE, solve_by
 from soft_estimator.backends.multigrid_loops import Grids, Levels
 
 
