@@ -12,7 +12,7 @@ from soft_estimator.backends.cuda.kernels import allow_shared_bytes, compile_ahe
 from soft_estimator.backends.interface import Array
 
 _COLUMNS = "conjugate_gradient_columns"
-MOST_COLUMNS = 32  # of a launch, as in conjugate_gradient_columns.cu
+MOST_COLUMNS = 32  # of a launch, as in columns.cuh
 _GROUP = 4  # columns of a thread
 _SCRATCH_BYTES, _COLUMNS_BYTES, _PARTS = 100 * 8, 4096, 12
 _MOST_THREADS = 512
