@@ -8,6 +8,7 @@ from typing import Any
 
 from soft_estimator.backends.choose import BACKENDS, PRECISIONS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar
+from soft_estimator.commands.numbers import count
 
 DESCRIPTION = """Time a conjugate gradient iteration, a time step, a gradient and an evaluation of the point-cloud cost,
 by scene and size.
@@ -41,22 +42,16 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--parts", metavar="NAME,...", default="iteration,step,gradient,cost", help="default: all four")
     both = ",".join(PRECISIONS)
     parser.add_argument("--precisions", metavar="NAME,...", default=both, help="default: both, on the CPU float64")
-    parser.add_argument("--steps", metavar="N", type=_count, help="time steps of a gradient (default: 4, cuda 30)")
-    parser.add_argument("--repeats", metavar="N", type=_count, default=3, help="the median of so many (default: 3)")
+    parser.add_argument("--steps", metavar="N", type=count, help="time steps of a gradient (default: 4, cuda 30)")
+    parser.add_argument("--repeats", metavar="N", type=count, default=3, help="the median of so many (default: 3)")
     parser.add_argument("--no-jax", action="store_true", help="do not time the JAX implementation")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON on stdout, and nothing else")
     parser.add_argument("--progress", action="store_true", help="show the progress bar even outside a terminal")
     return parser
 
 
-def _count(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
-
-
 def _counts(text: str) -> tuple[int, ...]:
-    return tuple(_count(part) for part in text.split(","))
+    return tuple(count(part) for part in text.split(","))
 
 
 def _names(text: str, option: str, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, stderr_line
+from soft_estimator.commands.numbers import count
 from soft_estimator.commands.scene_setup import add_computing, add_progress, add_scene, make_ready, read_scene_argument
 
 EXIT_BEYOND_TOLERANCE = 1
@@ -48,20 +49,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     add_scene(parser)
     parser.add_argument(
-        "--steps", metavar="N", type=_count, help="time steps (default: two frames, past the first touch)"
+        "--steps", metavar="N", type=count, help="time steps (default: two frames, past the first touch)"
     )
-    parser.add_argument("--points", metavar="N", type=_count, default=300, help="most points a frame (default: 300)")
+    parser.add_argument("--points", metavar="N", type=count, default=300, help="most points a frame (default: 300)")
     parser.add_argument("--tolerance", metavar="X", type=_tolerance, default=1e-5, help="relative (default: 1e-5)")
     add_computing(parser)
     parser.add_argument("--json", action="store_true", help="print the table as JSON on stdout, and nothing else")
     add_progress(parser)
     return parser
-
-
-def _count(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
 
 
 def _tolerance(text: str) -> float:

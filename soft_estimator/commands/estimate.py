@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.numbers import positive
 from soft_estimator.commands.scene_setup import (
     add_computing,
     add_out,
@@ -63,11 +64,11 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     add_out(parser)
     parser.add_argument("--frames", metavar="FOLDER", type=Path, help="recorded frames, instead of simulated ones")
     parser.add_argument(
-        "--noise-mm", metavar="X", type=_positive, help="standard deviation of recorded points whose file gives none"
+        "--noise-mm", metavar="X", type=positive(), help="standard deviation of recorded points whose file gives none"
     )
     add_computing(parser)
     parser.add_argument(
-        "--time-limit", metavar="S", type=_positive, help="end after so many seconds of search with the best so far"
+        "--time-limit", metavar="S", type=positive(), help="end after so many seconds of search with the best so far"
     )
     parser.add_argument("--resume", action="store_true", help="go on from where an earlier search into DIR was ended")
     parser.add_argument("--save-frames", action="store_true", help="write the frames used to DIR/frames")
@@ -76,16 +77,6 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print estimate.json on stdout, and nothing else")
     add_progress(parser)
     return parser
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
-    if not (number > 0 and math.isfinite(number)):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 from soft_estimator.commands.console import HelpFormatter
+from soft_estimator.commands.numbers import positive
 
 FORMATS = ("mjcf", "usd", "sofa", "json")
 
@@ -51,21 +51,11 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--spacing-mm",
         metavar="X",
-        type=_length,
+        type=positive("number of millimetres"),
         help="edge of the cubes of twelve tetrahedra each (default: the cells of the estimate)",
     )
     parser.add_argument("--json", action="store_true", help="print what was written as JSON, and nothing else")
     return parser
-
-
-def _length(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of millimetres") from None
-    if not (number > 0 and math.isfinite(number)):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of millimetres")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold
+from soft_estimator.commands.numbers import positive
 from soft_estimator.commands.scene_setup import add_computing, add_progress, add_scene, make_ready, read_scene_argument
 
 DESCRIPTION = """Simulate a scene, look at it with its depth cameras (`observe`) and their noise, and write a rosbag2.
@@ -52,21 +52,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--topics", nargs="+", choices=("depth", "points"), default=["depth"], help="of each camera (default: depth)"
     )
-    parser.add_argument("--seconds", metavar="S", type=_seconds, help="time watched, instead of the scene's own")
+    parser.add_argument(
+        "--seconds", metavar="S", type=positive("number of seconds"), help="time watched, instead of the scene's own"
+    )
     add_computing(parser)
     parser.add_argument("--json", action="store_true", help="print what was written as JSON, and nothing else")
     add_progress(parser)
     return parser
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from None
-    if not (number > 0 and math.isfinite(number)):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, ProgressBar, stderr_line
+from soft_estimator.commands.numbers import between, count
 from soft_estimator.commands.recording_options import add_recording_options, finder_of
 from soft_estimator.commands.replay_report import lines_about, why_none
 from soft_estimator.commands.scene_setup import add_progress, check_data, check_out
@@ -69,18 +69,24 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     what.add_argument("--config", metavar="FILE", type=Path, help="a replay configuration")
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder for the results; made if needed")
     parser.add_argument(
-        "--hold-out", metavar="SHARE", type=_share, help="share of the frames that is predicted (default: 0.3)"
+        "--hold-out",
+        metavar="SHARE",
+        type=between(0.0, 0.95, "a share from 0 to 0.95"),
+        help="share of the frames that is predicted (default: 0.3)",
     )
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
-    parser.add_argument("--threads", metavar="N", type=_count, help="threads of each bag (default: the cores shared)")
-    parser.add_argument("--workers", metavar="N", type=_count, default=1, help="bags at a time (default: 1)")
+    parser.add_argument("--threads", metavar="N", type=count, help="threads of each bag (default: the cores shared)")
+    parser.add_argument("--workers", metavar="N", type=count, default=1, help="bags at a time (default: 1)")
     parser.add_argument(
         "--engine", type=_engine, default="processes", metavar="E", help="processes (default), dask or dask:ADDRESS"
     )
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with the mesh and .sdf files a scene names")
     add_recording_options(parser)
     parser.add_argument(
-        "--time-limit", metavar="S", type=_seconds, help="end after so many seconds with what is known by then"
+        "--time-limit",
+        metavar="S",
+        type=between(1e-9, 1e9, "a number of seconds above 0"),
+        help="end after so many seconds with what is known by then",
     )
     parser.add_argument("--resume", action="store_true", help="go on from where an earlier replay into DIR was ended")
     parser.add_argument("--play", action="store_true", help="publish the bag into a running graph instead")
@@ -89,39 +95,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         action="store_true",
         help="with --play: begin when cloud_node and estimator_node are ready, end when every frame was used",
     )
-    parser.add_argument("--rate", metavar="X", type=_rate, default=1.0, help="speed of --play (default: 1)")
+    speed = between(1e-3, 1e3, "a rate from 0.001 to 1000")
+    parser.add_argument("--rate", metavar="X", type=speed, default=1.0, help="speed of --play (default: 1)")
     parser.add_argument("--loop", action="store_true", help="with --play: begin anew at the end")
     parser.add_argument("--json", action="store_true", help="print metrics.json on stdout, and nothing else")
     add_progress(parser)
     return parser
-
-
-def _number(text: str, low: float, high: float, what: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not {what}") from None
-    if not (low <= number <= high and math.isfinite(number)):
-        raise argparse.ArgumentTypeError(f"{text} is not {what}")
-    return number
-
-
-def _share(text: str) -> float:
-    return _number(text, 0.0, 0.95, "a share from 0 to 0.95")
-
-
-def _rate(text: str) -> float:
-    return _number(text, 1e-3, 1e3, "a rate from 0.001 to 1000")
-
-
-def _seconds(text: str) -> float:
-    return _number(text, 1e-9, 1e9, "a number of seconds above 0")
-
-
-def _count(text: str) -> int:
-    if not (text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
 
 
 def _engine(text: str) -> str:
