@@ -21,7 +21,10 @@ by a fraction of one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from soft_estimator.backends.interface import Array
 
@@ -75,6 +78,17 @@ class Integrator:
         if self.carries_acceleration:
             return 0.0, self.c_k * self.step_s
         return (2.0, -2.0) if self.d_v == -1.0 else (0.0, 0.0)  # mean velocities half a step to both sides of v
+
+    def advanced(self, increment: Array, v: Array, a: Array, held: Iterable[np.ndarray]) -> tuple[Array, Array]:
+        """v⁺ and a⁺, or their changes, after a step by Δu; held: the nodes, by groups, that do not choose it."""
+        after_v = self.d_u * increment + self.d_v * v
+        after_a = self.e_u * increment
+        if self.carries_acceleration:
+            after_v += self.d_a * a
+            after_a = after_a + self.e_v * v + self.e_a * a
+        for nodes in held:
+            after_v[nodes], after_a[nodes] = self.held(increment[nodes], v[nodes], a[nodes])
+        return after_v, after_a
 
     def held(self, increment: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """v and a of held nodes, or their changes, after a step that moved them by a given Δu."""

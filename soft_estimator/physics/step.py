@@ -336,14 +336,8 @@ class Simulation:
 
     def advance(self, state: State, increment: Array, time_s: float) -> State:
         """The state after an increment Δu."""
-        scheme = self.model.integrator
-        v = scheme.d_u * increment + scheme.d_v * state.v
-        a = scheme.e_u * increment
-        if scheme.carries_acceleration:
-            v += scheme.d_a * state.a
-            a = a + scheme.e_v * state.v + scheme.e_a * state.a
-        for nodes, _ in self.model.dirichlet.held:
-            v[nodes], a[nodes] = scheme.held(increment[nodes], state.v[nodes], state.a[nodes])
+        held = (nodes for nodes, _ in self.model.dirichlet.held)
+        v, a = self.model.integrator.advanced(increment, state.v, state.a, held)
         return State(state.u + increment, v, a, time_s)
 
 

@@ -234,14 +234,8 @@ class Tangent:
                 increment[nodes, :, j] = s.device.up(start[nodes] @ turned.T) - changes.u[nodes, :, j]
 
     def _advance(self, s: Simulation, changes: ColumnChanges, increment: Array) -> ColumnChanges:
-        scheme = s.model.integrator
-        v = scheme.d_u * increment + scheme.d_v * changes.v
-        a = scheme.e_u * increment
-        if scheme.carries_acceleration:
-            v += scheme.d_a * changes.a
-            a = a + scheme.e_v * changes.v + scheme.e_a * changes.a
-        for nodes, _ in s.model.dirichlet.held:
-            v[nodes], a[nodes] = scheme.held(increment[nodes], changes.v[nodes], changes.a[nodes])
+        held = (nodes for nodes, _ in s.model.dirichlet.held)
+        v, a = s.model.integrator.advanced(increment, changes.v, changes.a, held)
         return ColumnChanges(changes.u + increment, v, a, changes.number, s.backend)
 
 
