@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-DOMAIN = 1 + os.getpid() % 100
+DOMAIN = int(os.environ.get("ROS_DOMAIN_ID", 1 + os.getpid() % 100))  # its own, where nobody gave it one
 os.environ.update(ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST", ROS_DOMAIN_ID=str(DOMAIN))
 os.environ.setdefault("ROS_LOG_DIR", tempfile.mkdtemp(prefix="ros_log_"))
 

@@ -84,6 +84,7 @@ class EstimatorNode(ManagedNode):
         self.order = NewestFirst(self.settings.longest_gap_s, self.settings.most_behind_s, self.window_config.jump_s)
         self._begins_anew = False  # with the frame at hand
         self._left_out: Sequence[Waiting] = ()  # before the frame at hand
+        self._newest_used: Waiting | None = None  # of the frames that gave an estimate
         self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
         self.create_subscription(PoseStamped, "support_plane", self._on_plane, 10)
         serve(self)
@@ -101,7 +102,8 @@ class EstimatorNode(ManagedNode):
         except (ValueError, OSError) as error:
             self.health.error("scene", str(error))
             return FAILURE
-        self.worker = worker = Worker(self._work, self._failed, self.settings.queue_frames, "estimator", self._choose)
+        queue = self.settings.queue_frames
+        self.worker = worker = Worker(self._work, self._failed, queue, "estimator", self._choose, self._catch_up)
         worker.ask("build", lambda: self._build(worker))
         return SUCCESS
 
@@ -140,6 +142,7 @@ class EstimatorNode(ManagedNode):
         _warm_up(scene, self.window_config, backend, sensor)
         tools = tools_of(scene)
         window = build_window(scene, self.window_config, backend=backend, sensor_m=sensor, tools=tools)
+        window.hurry = lambda: worker.waiting > 0
         with self._lock:
             if worker.stopping:
                 self.health.note("window", "the window is not wanted any more; it was made in vain")
@@ -201,9 +204,26 @@ class EstimatorNode(ManagedNode):
             estimate = window.add_nothing(stamp_s, "no object in view")
         else:
             estimate = window.add_frame(stamp_s, points, std, wrenches.at(stamp_s))
-        if estimate is None or self.window is not window:  # cleaned up meanwhile
+        if estimate is not None:
+            self._newest_used = item
+            self._say(window, scene, item, estimate, begun_s)
+
+    def _catch_up(self) -> bool:
+        """While no frame waits: a piece of the work that the window put off, and whether there is more of it."""
+        window, scene, item = self.window, self.scene, self._newest_used
+        if window is None or scene is None or item is None or not self.active:
+            return False
+        begun_s = monotonic()
+        estimate = window.catch_up()
+        if estimate is not None:
+            self._say(window, scene, item, estimate, begun_s)
+        return window.puts_off
+
+    def _say(self, window: SlidingWindow, scene: Scene, item: Waiting, estimate: LiveEstimate, begun_s: float) -> None:
+        """Publish an estimate; item: the frame that it came with."""
+        if self.window is not window:  # cleaned up meanwhile
             return
-        stamp = message.header.stamp if estimate.stamp_s == stamp_s else stamp_of(estimate.stamp_s)
+        stamp = item.message.header.stamp if estimate.stamp_s == item.stamp_s else stamp_of(estimate.stamp_s)
         age_s = age_of(estimate.stamp_s, 1e-9 * self.get_clock().now().nanoseconds, monotonic() - item.came_s)
         late = age_s > self.settings.late_after_s
         self.output.publish(stamp, estimate, scene, Delay(age_s, late, window.counters.frames_skipped))

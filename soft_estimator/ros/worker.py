@@ -22,6 +22,7 @@ class Worker(Generic[T]):
     Args:
         choose: the place of the item to be done next among those that wait; those before it are left out, which is
             its business to count. It runs in the thread right before `work`.
+        idle: a piece of work for when nothing waits, after anything was done: whether there is more of it.
     """
 
     def __init__(
@@ -31,8 +32,9 @@ class Worker(Generic[T]):
         capacity: int = 1,
         name: str = "worker",
         choose: Callable[[Sequence[T]], int] | None = None,
+        idle: Callable[[], bool] | None = None,
     ) -> None:
-        self._work, self._failed, self._choose = work, failed, choose
+        self._work, self._failed, self._choose, self._idle = work, failed, choose, idle
         self._waiting: deque[T] = deque(maxlen=capacity)
         self._taken: deque[T] = deque()
         self._asked: dict[str, Callable[[], None]] = {}
@@ -90,22 +92,26 @@ class Worker(Generic[T]):
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        more = False  # to do while nothing waits
         while True:
             with self._changed:
                 self._at_hand = False
-                while not (self.waiting or self._asked or self._stopping):
+                while not (self.waiting or self._asked or self._stopping or more):
                     self._changed.wait()
                 if self._stopping:
                     return
                 asked = self._asked.pop(next(iter(self._asked))) if self._asked else None
-                item = self._next() if asked is None else None
+                items = [self._next()] if asked is None and self.waiting else []
                 self._at_hand = True
+            idle, more = self._idle, False
             try:
                 if asked is not None:
                     asked()
-                else:
-                    self._work(item)  # type: ignore[arg-type]
+                for item in items:
+                    self._work(item)
                     self.done += 1
+                if idle is not None:
+                    more = bool(asked or items) or idle()
             except Exception as error:  # a worker that dies would leave a node that only looks alive
                 self._failed(error)
 

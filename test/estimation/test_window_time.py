@@ -65,3 +65,35 @@ def test_a_budget_is_kept_on_average_and_shrinks_nothing(steps_taken: Callable[[
     assert sum(taken) <= budget * len(taken) + 3 * max(sizes)
     stiffness = window.last.parameters[0]
     assert abs(stiffness.value - ball.TRUE_PA) < min(3 * stiffness.std, 0.1 * ball.TRUE_PA)
+
+
+def test_who_hurries_has_what_can_wait_spread_and_put_off(steps_taken: Callable[[], float]) -> None:
+    """While newer frames wait, no update tries other stiffnesses or looks at the window with half the step, and nothing
+    is vouched for. In a pause both are done, piece by piece: then E is
+    vouched for, within what a window that nobody hurries says of the same frames."""
+    frames = ball.frames()[:8]
+    calm, hurried = ball.window(ball.GUESS, clock=steps_taken), ball.window(ball.GUESS, clock=steps_taken)
+    hurried.hurry = lambda: True
+    longest = {}
+    for window in (calm, hurried):
+        taken = []
+        for frame in frames:
+            before = steps_taken()
+            window.add_frame(100.0 + frame.time_s, frame.points_m, frame.std_m)
+            taken.append(steps_taken() - before)
+        longest[window] = max(taken)
+    assert not calm.puts_off and calm.catch_up() is None
+    assert longest[hurried] < 0.6 * longest[calm]
+    assert hurried.puts_off and hurried.last is not None
+    assert not any(p.observable for p in hurried.last.parameters) and "still tried" in " ".join(hurried.last.notes)
+    pieces, said = 0, None
+    while hurried.puts_off:
+        before = steps_taken()
+        said = hurried.catch_up()
+        pieces += 1
+        # The window of eight frames has 21 steps: one simulation, one trial before it, or twice the steps.
+        assert steps_taken() - before <= 3 * 21 * 2 and pieces < 40
+    assert pieces > 1 and said is hurried.last and said is not None and said.stamp_s == 100.0 + frames[-1].time_s
+    told, reference = said.parameters[0], calm.last.parameters[0]
+    assert told.observable and abs(told.value - reference.value) < reference.std
+    assert hurried.catch_up() is None

@@ -172,3 +172,45 @@ def test_who_chooses_leaves_out_what_lies_before() -> None:
     assert done == [0, 3, 6, 8]
     assert left_out == [1, 2, 4, 5, 7]
     assert worker.dropped == 0
+
+
+def test_who_has_nothing_to_do_goes_on_with_what_was_put_off_until_something_comes() -> None:
+    """After an item, and piece by piece: an item that comes meanwhile is done before the next piece."""
+    done: list[str] = []
+    pieces = [threading.Event() for _ in range(3)]
+    left = list(pieces)
+
+    def idle() -> bool:
+        if left:
+            left.pop(0).wait(5)
+            done.append("piece")
+        return bool(left)
+
+    worker: Worker[str] = Worker(done.append, lambda error: None, 5, idle=idle)
+    assert not done and not worker.working  # nothing was put off before anything was done
+    worker.put("first")
+    end = time.monotonic() + 5
+    while len(left) > 2 and time.monotonic() < end:
+        time.sleep(0.001)
+    worker.put("second")
+    for piece in pieces:
+        piece.set()
+    while worker.working and time.monotonic() < end:
+        time.sleep(0.001)
+    assert worker.stop() and done == ["first", "piece", "second", "piece", "piece"]
+
+
+def test_a_mistake_while_idle_is_told_and_the_next_item_is_done() -> None:
+    done: list[int] = []
+    failed: list[Exception] = []
+
+    def idle() -> bool:
+        raise ValueError("no piece")
+
+    worker: Worker[int] = Worker(done.append, failed.append, 5, idle=idle)
+    end = time.monotonic() + 5
+    for item in (1, 2):
+        worker.put(item)
+        while (worker.working or len(failed) < item) and time.monotonic() < end:
+            time.sleep(0.001)
+    assert worker.stop() and done == [1, 2] and len(failed) == 2

@@ -59,9 +59,20 @@ class CurrentEpisode:
         self.order = FrameOrder() if order is None else order
         self.lost = self.rests = False
         self.misfit = MisfitWatch()
+        self.others.end_episode()
         if not self.lasting.begun:  # what was looked at is not kept, so it is to be looked at again
             self.others = OtherStiffnesses()
         self._step_error.end_episode()
+
+    def correct(self) -> bool:
+        """Where a search found out late that an episode before had led to a wrong stiffness: end this one, which began
+        with it, and keep the right one. Whether that was so."""
+        late, self.others.found_late = self.others.found_late, None
+        if late is None:
+            return False
+        self.lasting.learnt = self.learnt_from(late.answer())
+        self.end(self.order)
+        return True
 
     def conclude(self, order: FrameOrder | None = None) -> None:
         """End it, and keep what it knows."""

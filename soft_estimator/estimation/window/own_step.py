@@ -38,6 +38,7 @@ _BALL = 2.64
 _FASTEST_RAD = 1.0
 PARTS = (1, 2, 4)
 _LOOK_AFTER = 8  # frames
+_LOOK_LATE = 2 * _LOOK_AFTER  # frames, while newer ones wait
 _NEWS = 0.7  # of a standard deviation before: the data say so much more that an old look is no longer theirs
 _log = logging.getLogger(__name__)
 
@@ -128,6 +129,7 @@ class StepError:
 
     Attributes:
         change: of the residuals of the frames that were looked at last, with half the step; none where that failed.
+        put_off: whether a look is due that waits for a pause between frames.
     """
 
     def __init__(self, steps: CutSteps, backend: Backend, kinds: Kinds) -> None:
@@ -143,7 +145,7 @@ class StepError:
     def end_episode(self) -> None:
         """What comes next starts from what is known."""
         self._first = self._before = self._move
-        self._frames, self._std, self._late = 0, np.full(0, np.inf), False
+        self._frames, self._std, self._late, self.put_off = 0, np.full(0, np.inf), False, False
 
     def abandon_episode(self) -> None:
         """Frames that were looked at since the last start are forgotten."""
@@ -161,11 +163,17 @@ class StepError:
         self._before = self._move
 
     def look(
-        self, fit: WindowFit, answer: Answer, lasting: Lasting, in_time: Callable[[float], bool] | None = None
+        self,
+        fit: WindowFit,
+        answer: Answer,
+        lasting: Lasting,
+        in_time: Callable[[float], bool] | None = None,
+        hurried: bool = False,
     ) -> None:
         """After a frame: look at the window with half the step where that is due and there is time for it.
 
-        in_time: whether there is time for work of so many seconds; None: look in any case.
+        in_time: whether there is time for work of so many seconds; None: look in any case. hurried: newer frames wait,
+            and so does the look, for a while: what an earlier one found still holds.
         """
         self._frames += 1
         count = len(lasting.variables)
@@ -174,11 +182,15 @@ class StepError:
         if in_time is not None:
             if not news and self._frames < _LOOK_AFTER:
                 return
+            self.put_off = hurried and self._frames < _LOOK_LATE
+            if self.put_off:
+                self._late = self._late or self._move is None
+                return
             # Twice the steps, without their changes; a window that has not settled needs its time for that.
             self._late = not (answer.settled and in_time(2 * fit.seconds))
             if self._late:
                 return
-        self._frames, self._std, self._late, self.change = 0, std, False, []
+        self._frames, self._std, self._late, self.put_off, self.change = 0, std, False, False, []
         shorter = self.steps.half(fit.motion.model)
         try:
             found = move_with(shorter, self.kinds, self.backend, fit, lasting, self._before)

@@ -56,6 +56,10 @@ class SlidingWindow:
         residual: what frames are measured against, as in `Problem`; clouds by default against the surface.
         known: how far off what is not estimated may be; None: it is exact.
         clock: wall-clock seconds, used for the time budget and to say how long an update took.
+
+    Attributes:
+        hurry: whether newer frames wait, asked of somebody who calls `catch_up` when none does: work that can wait is
+            put off until then. None: everything is done at once, and the result depends on the input alone.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class SlidingWindow:
         self._episode = CurrentEpisode(self.episodes, self._step_error, self._bent)
         self._admission = Admission(self._episode, self.tools, self.counters, self.refusals)
         self.last: LiveEstimate | None = None
+        self.hurry: Callable[[], bool] | None = None
         self.waiting_for = ""  # why the last frame did not count
 
     @property
@@ -143,6 +148,7 @@ class SlidingWindow:
     def abandon(self) -> None:
         """Start anew with the next frame, as if the episode at hand had never been."""
         self._step_error.abandon_episode()
+        self._episode.others.abandon_episode()
         self._episode.end()
         self.counters.resets += 1
 
@@ -233,6 +239,37 @@ class SlidingWindow:
         more = refine(fit, self.lasting) if refine is not None and not fit.slid else None
         return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, more, ended=True)
 
+    @property
+    def puts_off(self) -> bool:
+        """Whether there is work that waits for a pause between frames."""
+        return self._episode.others.searching or (self.status == "tracking" and self._step_error.put_off)
+
+    def catch_up(self) -> LiveEstimate | None:
+        """A piece of the work that was put off: what is known once it is done; None while there is more of it, or
+        nothing new."""
+        others, start = self._episode.others, self.clock()
+        self.tools.count_from(self._episode.since_s)
+        if others.searching:
+            others.spend(1)
+            self._episode.fit = others.taken(self._fit)
+            if self._episode.correct() or self.puts_off:
+                return None
+        elif self._fit is not None and self._step_error.put_off:
+            self._step_error.look(self._fit, self._fit.answer(), self.lasting)
+        else:
+            return None
+        fit, last = self._fit, self.last
+        if fit is None or last is None or self.status != "tracking":
+            return None
+        answer = fit.answer()
+        said = self._published(fit, answer, fit.settled(-1, answer.z), last.stamp_s, start, self._bent.notes)
+        self.last = self._vouched(said)
+        return self.last
+
+    def _vouched(self, said: LiveEstimate) -> LiveEstimate:
+        """An estimate as it may be published: of one that is still on its way no value counts as observed."""
+        return said if said.settled and not self._episode.others.searching else unvouched(said)
+
     def _take_in(
         self, frame: Any, start: float, notes: tuple[str, ...], beside: Sequence[WrenchFrame] = ()
     ) -> LiveEstimate | None:
@@ -286,8 +323,14 @@ class SlidingWindow:
     def _estimate(
         self, fit: WindowFit, stamp_s: float, start: float, notes: tuple[str, ...], in_time: Callable[[float], bool]
     ) -> LiveEstimate | None:
-        answer = fit.answer()
-        better = self._episode.others.better(fit, answer, self.lasting.variables, in_time)
+        answer, others, hurried = fit.answer(), self._episode.others, self.hurry is not None and self.hurry()
+        most = None if self.config.time_budget_s is None else 1
+        # A window that slides loses the frames that are tried, and tools' times count from one episode's start.
+        if self.hurry is not None and looks(fit) < self.config.grow_to_frames and not self.tools.paths:
+            most = others.most_now(hurried)
+        better = others.better(fit, answer, self.lasting.variables, in_time, most)
+        if self._episode.correct():
+            return self._without_object(stamp_s, "started anew: another stiffness explains an earlier motion better")
         if better is not fit:
             self._episode.fit = fit = better
             answer = fit.answer()
@@ -297,9 +340,11 @@ class SlidingWindow:
             return self._without_object(stamp_s, notes[-1])
         if self.status == "starting":
             return None
-        self._step_error.look(fit, answer, self.lasting, in_time)
+        self._step_error.look(fit, answer, self.lasting, in_time, hurried)
+        if others.searching:
+            notes = (*notes, "other stiffnesses are still tried: no value is vouched for until they are")
         said = self._published(fit, answer, newest, stamp_s, start, notes)
-        self.last = said if said.settled else unvouched(said)
+        self.last = self._vouched(said)
         return self.last
 
     def _published(
@@ -333,6 +378,7 @@ class SlidingWindow:
         note, back_to = episode.misfit.look(off, answer.scale, episode.learnt_from(answer), counts)
         if back_to is not None:
             self.lasting.learnt = back_to
+            episode.others.abandon_episode()
             episode.end(episode.order)
             self.counters.resets += 1
         return (note,) if note else ()
