@@ -99,7 +99,8 @@ NODES = (
                 "diagnostic_msgs/msg/DiagnosticArray",
                 LATCHED,
                 "a status for each parameter: value, std, low, high (95 %), unit; WARN: not observable, STALE: lost; "
-                "and one for the window: age_s when sent, frames_skipped so far; WARN: does not fit, not settled, late",
+                "and one for the window: age_s when sent, frames_skipped so far; WARN: does not fit, not settled, "
+                "late; what a pause between frames adds comes with the same stamp once more",
             ),
             Topic("estimate/<name>", "std_msgs/msg/Float64", LATCHED, "the value alone, SI"),
             Topic("/tf", "tf2_msgs/msg/TFMessage", RELIABLE, "with publish_tf: contact_plane and soft_object"),

@@ -23,7 +23,7 @@ FACTORS = (0.5, 0.7, 1.4, 2.0)
 _ITERATIONS = 4  # simulations of the window from each; a minimum that is as good is near enough by then
 # A search that comes so near, as a logarithm, to the stiffness at hand has come back to it.
 _BACK = 0.2
-_PATIENCE = 8  # updates without a pause, before tries take of the time of those that follow
+_PATIENCE = 4  # updates without a pause, before tries take of the time of those that follow
 # By so much a minimum must be lower: two deviations in one direction.
 _LOWER = 2.0
 
