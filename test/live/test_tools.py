@@ -259,6 +259,24 @@ def test_the_force_on_a_tool_is_a_residual_of_the_window(tmp_path: Path) -> None
     assert young["std"] < 0.05 * young["value"]
 
 
+def test_a_window_slides_over_a_body_that_lies_under_a_tool(tmp_path: Path) -> None:
+    """Nothing holds the block but the table and, later, the ball: it begins in balance, where no variable of the start
+    says how high, how tilted or how fast it is. The window slides twice all the same; nothing begins anew."""
+    ball_m, law = {"radius_m": 0.06}, {"stiffness_pa_per_m": 2e7}
+    lying = {name: value for name, value in POKE.items() if name != "fixed"} | {"contact": {}}
+    path = [{"time_s": 0}, {"time_s": 0.16, "translation_m": [0, -0.012, 0]}]
+    poking = {"shape": {"sphere": {**ball_m, "center_m": [0, 0.11, 0]}}, **law, "path": path}
+    scene = build_scene(load(SceneConfig, {**lying, "obstacles": [poking]}, "scene"), Path())
+    record_scene(scene, choose_backend("cpu"), tmp_path / "bag", topics=("points",))
+    known = {**lying, "obstacles": [{"shape": {"sphere": ball_m}, **law, "tool_frame": "tool"}]}
+    config = load_replay({"scene": known, "window": {"frames": 2, "grow_to_frames": 3}}, Path())[0]
+    result = replay_bag(tmp_path / "bag", config, Path(), backend="cpu")
+    frames = result.metrics["frames"]
+    assert frames["frames_used"] == frames["in_bag"] == 6 and frames["resets"] == 0 and result.metrics["fits"]
+    (young,) = result.metrics["parameters"]
+    assert young["low_95"] < 3e4 < young["high_95"], young
+
+
 def test_readings_belong_to_the_step_before_a_frame(tmp_path: Path) -> None:
     """The mean of those within the last 5 ms; of a log by stamps, of a file by the scene's time, as they come; those of
     another frame are refused, and that is said."""

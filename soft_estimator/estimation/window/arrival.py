@@ -19,6 +19,9 @@ from soft_estimator.physics.body import Body
 
 # Variables of the start, in the order in which corrections are counted.
 POSE = ("translation_m", "rotation_rad", "velocity_m_s", "angular_velocity_rad_s")
+# A correction that the variables of the start make by less than this part of the largest, in units of the drift, is
+# rounding: how a body that lies in balance is tilted, and how fast it is, no variable of its start says.
+_LEAST_REACHED = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,15 +136,43 @@ def begin_anew(
         drift: standard deviation of what the model missed since the last start, (12,).
     Returns:
         knowledge of the new variables, where those of the start are a correction around zero, and the mixing (P, P):
-        old changes = mixing @ new changes.
+        old changes = mixing @ new changes. Corrections that no old variable makes change nothing.
     """
-    count = len(z)
-    forward = np.eye(count)
+    forward = np.eye(len(z))
     forward[pose] = correction
-    mixing = np.linalg.inv(forward)
+    missed = np.zeros((len(pose), len(pose)))
+    reached = _reached(correction[:, pose], drift)
+    if reached is None:
+        mixing = np.linalg.inv(forward)
+    else:
+        onto, back = reached
+        forward[pose] = onto @ correction
+        mixing = np.eye(len(z))
+        mixing[pose] = -back @ correction
+        mixing[np.ix_(pose, pose)] = back
+        missed = (np.eye(len(pose)) - onto) * _units(drift)  # wide, whatever the drift: nobody looks there
     covariance = forward @ knowledge.covariance @ forward.T
     covariance[pose, pose] += drift**2
+    covariance[np.ix_(pose, pose)] += missed @ missed.T
     centre = z.copy()
     centre[pose] = 0.0
     mean = centre + forward @ (knowledge.mean - z)
     return Knowledge(mean, inverse_of(covariance), forward @ knowledge.by_fixed), mixing
+
+
+def _units(drift: np.ndarray) -> np.ndarray:
+    """What corrections are counted in, (12,)."""
+    return np.where(drift > 0, drift, 1.0)
+
+
+def _reached(made: np.ndarray, drift: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Of the corrections (12, 12) that the variables of the old start make: the projection onto them, and their
+    inverse there; None where they make every one."""
+    units = _units(drift)
+    left, size, right = np.linalg.svd(made * units / units[:, None])
+    kept = size > _LEAST_REACHED * size[0]
+    if kept.all():
+        return None
+    left, size, right = left[:, kept], size[kept], right[kept]
+    scale = units[:, None] / units
+    return scale * (left @ left.T), scale * ((right.T / size) @ left.T)
