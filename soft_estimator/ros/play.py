@@ -63,11 +63,12 @@ class BagClock:
 class NodeWatch:
     """What the nodes that use a recording say of themselves on /diagnostics.
 
-    A node counts while it was heard lately. `ready` and `digested` answer for those heard so far.
+    A node counts while it was heard lately, or while the graph still lists it: one that is deep in its work, or
+    compiles, may be silent for longer. `ready` and `digested` answer for those heard so far.
     """
 
     def __init__(self, node: Node, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
+        self._node, self._now_s = node, now_s
         self._heard: dict[str, tuple[float, dict[str, str]]] = {}
         node.create_subscription(DiagnosticArray, "/diagnostics", self.listen, 100)
 
@@ -77,33 +78,37 @@ class NodeWatch:
             if status.name.rsplit("/", 1)[-1] in (_FINDER, _ESTIMATOR):
                 self._heard[status.name] = (self._now_s(), {v.key: v.value for v in status.values})
 
-    def _lately(self) -> list[tuple[float, dict[str, str]]]:
-        return [entry for entry in self._heard.values() if self._now_s() - entry[0] < _LATELY_S]
+    def _present(self) -> list[tuple[float, dict[str, str]]]:
+        silent = {name for name, (at_s, _) in self._heard.items() if self._now_s() - at_s >= _LATELY_S}
+        if silent:
+            listed = self._node.get_node_names_and_namespaces()
+            silent -= {f"{namespace}/{name}".lstrip("/") for name, namespace in listed}
+        return [entry for name, entry in self._heard.items() if name not in silent]
 
     @property
     def estimating(self) -> bool:
         """Whether an estimator was heard."""
-        return any("window" in values for _, values in self._lately())
+        return any("window" in values for _, values in self._present())
 
     @property
     def finding(self) -> bool:
         """Whether a node that looks for the object in clouds was heard."""
-        return any("clouds_waiting" in values for _, values in self._lately())
+        return any("clouds_waiting" in values for _, values in self._present())
 
     @property
     def ready(self) -> bool:
         """Whether every estimator has its window and takes frames, and every cloud's node is warm."""
-        all_values = [values for _, values in self._lately()]
+        all_values = [values for _, values in self._present()]
         windows = [v for v in all_values if "window" in v]
         warm = all(v.get("preparing", "false") == "false" for v in all_values)
         return warm and bool(windows) and all(v["window"] != "preparing" and v.get("active") == "true" for v in windows)
 
     def digested(self, since_s: float) -> bool:
         """Whether nothing waits any more in any node, nor is at hand, by reports from after a time."""
-        fresh = self._lately()
-        working = any(values.get("working") == "true" for _, values in fresh)
-        waits = (int(values.get(key, "0")) for _, values in fresh for key in ("clouds_waiting", "frames_waiting"))
-        return all(at_s > since_s for at_s, _ in fresh) and not any(waits) and not working
+        present = self._present()
+        working = any(values.get("working") == "true" for _, values in present)
+        waits = (int(values.get(key, "0")) for _, values in present for key in ("clouds_waiting", "frames_waiting"))
+        return all(at_s > since_s for at_s, _ in present) and not any(waits) and not working
 
 
 class Player:

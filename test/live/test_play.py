@@ -119,7 +119,10 @@ def test_the_player_waits_for_estimators_that_are_ready_and_until_nothing_waits_
         def create_subscription(self, *_: object) -> None:
             pass
 
-    now_s = [0.0]
+        def get_node_names_and_namespaces(self) -> list[tuple[str, str]]:
+            return listed
+
+    now_s, listed = [0.0], [("estimator_node", "/arm"), ("cloud_node", "/arm")]
     watch = NodeWatch(Node(), lambda: now_s[0])
 
     def says(name: str, **values: str) -> None:
@@ -141,13 +144,19 @@ def test_the_player_waits_for_estimators_that_are_ready_and_until_nothing_waits_
     now_s[0] = 3.0
     says("arm/estimator_node", window="tracking", active="true", frames_waiting="2")
     says("arm/cloud_node", clouds_waiting="0")
-    now_s[0] = 6.0  # the leg was not heard for longer than five seconds: it is gone
+    now_s[0] = 6.0  # the leg was not heard for longer than five seconds, and the graph has none: it is gone
     assert watch.ready and not watch.digested(2.0)
     says("arm/estimator_node", window="tracking", active="true", frames_waiting="0", working="true")
     assert not watch.digested(2.0)  # the last frame is at hand
     says("arm/estimator_node", window="tracking", active="true", frames_waiting="0", working="false")
     assert watch.digested(2.0)
     assert not watch.digested(4.0)  # the cloud's node has not reported since
+    says("arm/estimator_node", window="tracking", active="true", frames_waiting="3", working="true")
+    now_s[0] = 12.0  # the arm's estimator is silent, too, but still there: deep in its work
+    says("arm/cloud_node", clouds_waiting="0")
+    assert watch.estimating and not watch.digested(10.0)
+    listed.pop(0)  # now it is gone
+    assert not watch.estimating and watch.digested(10.0)
 
 
 def test_of_all_who_listen_to_a_camera_the_player_waits_for_the_node_that_looks_for_the_object() -> None:
