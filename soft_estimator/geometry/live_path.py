@@ -17,6 +17,11 @@ AHEAD_S = 0.05
 # A frame may be so much newer than the newest pose [s]: at 1 m/s² the tool is then 0.2 mm from where it was taken for.
 LATE_S = 0.02
 LONGEST_GAP_S = 0.15  # between two poses; over a longer one nobody knows how the tool went
+FROM_TF = "replay of a bag and the nodes know it; give path or path_file otherwise"
+FROM_STAMPS = (
+    "its times are stamps of a recording (path_clock), as replay and the nodes have them; count them from the scene's "
+    "start otherwise, and leave path_clock out"
+)
 _LEAST_GAP_S = 5e-4  # between two poses: of closer ones, stamps of two joints, the difference is no velocity
 
 
@@ -38,11 +43,14 @@ class LivePath:
 
     Args:
         name: what leads it, for messages. longest_gap_s: between two poses that may still be joined. rests: whether it
-            rests before the first pose and after the last; else it is not known there.
+            rests before the first pose and after the last; else it is not known there. otherwise: who knows its poses,
+            and what to give to whoever does not.
     """
 
-    def __init__(self, name: str, longest_gap_s: float = LONGEST_GAP_S, rests: bool = False) -> None:
-        self.name, self.longest_gap_s, self.rests = name, longest_gap_s, rests
+    def __init__(
+        self, name: str, longest_gap_s: float = LONGEST_GAP_S, rests: bool = False, otherwise: str = FROM_TF
+    ) -> None:
+        self.name, self.longest_gap_s, self.rests, self.otherwise = name, longest_gap_s, rests, otherwise
         self.since_s = 0.0
         self.clear()
 
@@ -98,9 +106,7 @@ class LivePath:
         -1 where the path rests."""
         stamps = self.stamps_s
         if not stamps:
-            raise ValueError(
-                f"{self.name} has no pose: replay of a bag and the nodes know it; give path or path_file otherwise"
-            )
+            raise ValueError(f"{self.name} has no pose: {self.otherwise}")
         going_on = 0.0 if self.rests else AHEAD_S
         if len(stamps) == 1 or not stamps[0] <= stamp_s < stamps[-1] + going_on:
             return -1, 0.0

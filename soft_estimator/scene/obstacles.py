@@ -12,7 +12,7 @@ from soft_estimator.config_body import BoxShape, CapsuleShape, MeshShape, Sphere
 from soft_estimator.config_contact import ObstacleConfig, PlaneShape
 from soft_estimator.geometry import shapes
 from soft_estimator.geometry.grid import SignedDistanceGrid
-from soft_estimator.geometry.live_path import LedPath, LivePath
+from soft_estimator.geometry.live_path import FROM_STAMPS, LedPath, LivePath
 from soft_estimator.geometry.mesh_file import mesh_to_sdf
 from soft_estimator.geometry.pose_path import PosePath, read_pose_path
 from soft_estimator.geometry.rigid import rotation_matrix
@@ -69,8 +69,10 @@ def _obstacle(obstacle: ObstacleConfig, config: SceneConfig, files: Files, key: 
     if obstacle.path_clock == "stamps":
         log = read_pose_path(files.find(str(obstacle.path_file), f"{key}.path_file"))
     path: LedPath | None
-    if obstacle.tool_frame is not None or log is not None:  # its poses come with the frames
-        path = LivePath(f"{key}.path_file" if log is not None else f"tool frame '{obstacle.tool_frame}'")
+    if log is not None:  # its poses come with the frames
+        path = LivePath(f"{key}.path_file", otherwise=FROM_STAMPS)
+    elif obstacle.tool_frame is not None:
+        path = LivePath(f"tool frame '{obstacle.tool_frame}'")
     else:
         path = _path(obstacle, config, files, centre, key)
     # Waypoints lead the frame that has the shape's centre as its origin.

@@ -16,6 +16,7 @@ from soft_estimator.geometry.pose_path import read_numbers
 from soft_estimator.physics.step import Simulation
 from soft_estimator.scene.body_grid import Files
 from soft_estimator.scene.motion import displacements
+from soft_estimator.schema import ConfigError
 
 if TYPE_CHECKING:
     from soft_estimator.scene.scene import Scene
@@ -62,6 +63,24 @@ def rough_tools(config: SceneConfig) -> list[str]:
         for s in sensors
         if config.obstacles[s.obstacle].friction is not None
     ]
+
+
+def check_readings(config: SceneConfig, simulated: bool) -> None:
+    """Refuse a sensor that `estimate` would pass over; simulated: whether the frames are, and with them the sensors
+    without a file."""
+    for k, sensor in enumerate(config.observe.wrenches if config.observe is not None else ()):
+        key = f"observe.wrenches[{k}]"
+        if sensor.clock == "stamps":
+            raise ConfigError(
+                "= stamps is for replay and the nodes, which know a recording's stamps; count the times of file from "
+                "the scene's start, and leave clock out",
+                f"{key}.clock",
+            )
+        if sensor.file is None and not simulated:
+            raise ConfigError(
+                "is missing: of recorded frames no force is simulated; give its readings, or take the sensor out",
+                f"{key}.file",
+            )
 
 
 def kinds_of_scene(scene: Scene) -> list[ToolWrench]:

@@ -54,7 +54,7 @@ from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import shown, variables_of
-from soft_estimator.scene.wrenches import feel_truth, kinds_of_scene
+from soft_estimator.scene.wrenches import check_readings, feel_truth, kinds_of_scene
 from soft_estimator.schema import ConfigError
 from soft_estimator.studies.estimate_keeping import Keeper, identity_of
 from soft_estimator.studies.estimate_search import WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
@@ -156,6 +156,8 @@ def estimate_scene(
     clock, seconds = perf_counter(), {}
     field = carry_field(scene.body)
     simulated = frames is None and frames_dir is None
+    if readings is None:
+        check_readings(scene.config, simulated)
     variables = variables_of(scene, config, refine_pose=not simulated)  # a scene's own frames are of its own pose
     if frames_dir is not None:
         frames = _recorded(scene, variables, backend, frames_dir, noise_m)

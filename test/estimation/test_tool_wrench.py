@@ -154,3 +154,23 @@ def test_readings_from_a_file(tmp_path):
     wrong = {**POKE["observe"], "wrenches": [{"obstacle": 1}]}
     with pytest.raises(ConfigError, match=r"observe\.wrenches\[0\]\.obstacle = 1 is none of the 1 obstacles"):
         scene_of(observe=wrong)
+
+
+@pytest.mark.parametrize(
+    ("sensor", "said"),
+    [
+        (
+            {"file": "wrench.csv", "clock": "stamps"},
+            r"observe\.wrenches\[0\]\.clock = stamps is for replay and the nodes",
+        ),
+        ({}, r"observe\.wrenches\[0\]\.file is missing: of recorded frames no force is simulated; give its readings"),
+    ],
+)
+def test_a_force_that_would_not_be_used_is_refused(tmp_path, sensor, said):
+    """A search over recorded points would go on without it, and say nothing of it."""
+    (tmp_path / "wrench.csv").write_text("time_s,fx_n,fy_n,fz_n,tx_nm,ty_nm,tz_nm\n1.5,0,1,0,0,0,0\n")
+    scene = build_scene(
+        load(SceneConfig, {**POKE, "observe": {**POKE["observe"], "wrenches": [sensor]}}, "scene"), tmp_path
+    )
+    with pytest.raises(ConfigError, match=said):
+        estimate_scene(scene, frames_dir=tmp_path)

@@ -34,6 +34,7 @@ from soft_estimator.report.view3d import scene_data
 from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import ConfigError, load
+from soft_estimator.studies.simulate import simulate
 from soft_estimator.viewer.history import History
 from soft_estimator.viewer.replay_source import estimate_update
 
@@ -213,6 +214,13 @@ def test_a_frame_whose_pose_is_missing_says_so() -> None:
 def test_what_cannot_lead_a_tool(led: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load(SceneConfig, struck([rod(**led)]), "scene")
+
+
+def test_a_robots_log_without_a_recording_is_told_in_a_line(tmp_path: Path) -> None:
+    """The path_file is there: what is missing is a recording whose stamps it counts in."""
+    scene = scene_of([rod(path_file=log_of(tmp_path, 1.0), path_clock="stamps")], tmp_path)
+    with pytest.raises(ValueError, match=r"obstacles\[0\]\.path_file has no pose: its times are stamps of a recording"):
+        simulate(scene, choose_backend("cpu"), steps=1)
 
 
 def test_a_recording_without_the_frame_is_told_in_a_line(recorded: Path) -> None:
