@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
+from soft_estimator.config import SceneConfig
 from soft_estimator.ros.config_files import config_file
 from soft_estimator.ros.settings import Pose, SceneSettings
 from soft_estimator.ros.transport import transport_environment
@@ -136,6 +137,8 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
     from soft_estimator.ros.scene import scene_config
 
     told, _ = scene_config(SceneSettings(scene=options.scene, body=_path(options.body), data=_path(options.data)))
+    if kind == "demo":
+        _check_film(told)
     preset = PRESETS[options.preset]
     if kind == "replay" and options.player != "none":
         options = _of_bag(options, preset)
@@ -167,6 +170,17 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
     if options.rviz and shutil.which("rviz2") is None:
         raise ConfigError("= true, but rviz2 is not installed; install it, or leave rviz out", "rviz")
     return Graph(tuple(nodes), commands, transport_environment(), options.linger_s, beside, options.restart)
+
+
+def _check_film(config: SceneConfig) -> None:
+    """Refuse tools whose poses nobody gives to a camera that films the scene by itself."""
+    for k, obstacle in enumerate(config.obstacles):
+        if obstacle.tool_frame is not None:
+            problem = f"= '{obstacle.tool_frame}' has no pose in a demo, which films the scene; give path or path_file"
+            raise ConfigError(problem, f"obstacles[{k}].tool_frame")
+        if obstacle.path_clock == "stamps":
+            problem = "= stamps are those of a recording, and a demo films the scene; count path_file from its start"
+            raise ConfigError(problem, f"obstacles[{k}].path_clock")
 
 
 def _own_frame(options: GraphOptions) -> str:

@@ -158,6 +158,24 @@ def test_a_profile_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> No
     assert transport.transport_note() == ""
 
 
+@pytest.mark.parametrize(
+    ("led", "said"),
+    [
+        ({"tool_frame": "tool0"}, r"obstacles\[0\]\.tool_frame = 'tool0' has no pose in a demo"),
+        ({"path_file": "log.csv", "path_clock": "stamps"}, r"obstacles\[0\]\.path_clock = stamps are those of a"),
+    ],
+)
+def test_a_demo_needs_tools_that_the_scene_leads(tmp_path: Path, led: dict[str, str], said: str) -> None:
+    """The camera would never send a frame, and the graph run on; live the same scene is right."""
+    scene = yaml.safe_load((ROOT / "config/scenes/demo_drop.yaml").read_text())
+    scene["obstacles"] = [{"shape": {"sphere": {"radius_m": 0.02}}, **led}]
+    file = tmp_path / "scene.yaml"
+    file.write_text(yaml.safe_dump(scene))
+    with pytest.raises(ConfigError, match=said):
+        build_graph("demo", GraphOptions(scene=str(file)))
+    assert node(build_graph("live", GraphOptions(scene=str(file))), "cloud_node").parameters["tools"] == str(file)
+
+
 def test_two_demos_have_frames_of_their_own() -> None:
     """tf knows no namespaces: the camera's frame carries that of the graph."""
     graph = build_graph("demo", GraphOptions(namespace="/left/"))
