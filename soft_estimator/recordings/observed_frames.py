@@ -25,11 +25,12 @@ NoiseOf = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class SetAside:
-    """A frame that is not used, and why."""
+    """A frame that is not used, and why: in two or three words, and in full where its file says more."""
 
     file: str
     time_s: float | None
     reason: str
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,13 @@ def read_frames(folder: Path | str, noise_of: NoiseOf, duration_s: float = np.in
     recording = FrameFolder(folder, in_file_order=True)
     pile, rng = _Pile(), np.random.default_rng(seed)
     for index in _in_order(recording, pile):
-        row = recording.rows[index]
-        reason = _reason_by_time(row.time_s, duration_s) or _add(recording[index], noise_of, budget, rng, pile)
+        row, problem = recording.rows[index], ""
+        reason = _reason_by_time(row.time_s, duration_s)
+        if not reason:
+            frame = recording[index]
+            reason, problem = _add(frame, noise_of, budget, rng, pile), frame.problem
         if reason:
-            pile.aside.append(SetAside(row.name, row.time_s, reason))
+            pile.aside.append(SetAside(row.name, row.time_s, reason, problem))
     made = FrameSet(tuple(pile.frames), tuple(pile.names), tuple(pile.aside), pile.nan_points)
     check_any_left(made, folder)
     return made
@@ -95,7 +99,8 @@ def check_any_left(made: FrameSet, folder: Path | str) -> None:
     for item in made.set_aside:
         counts[item.reason] = counts.get(item.reason, 0) + 1
     listed = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda c: -c[1])[:3])
-    raise ValueError(f"{folder} has no usable frame ({listed}); look at these files")
+    first = next((f"the first: {item.problem}" for item in made.set_aside if item.problem), "look at these files")
+    raise ValueError(f"{folder} has no usable frame ({listed}); {first}")
 
 
 def _in_order(recording: FrameFolder, pile: _Pile) -> list[int]:

@@ -143,6 +143,21 @@ def test_nothing_left_is_an_error(stamps: str, expected: str, tmp_path: Path) ->
         read_frames(tmp_path, noise_of)
 
 
+@pytest.mark.parametrize(
+    ("camera", "expected"),
+    [
+        (None, r"\(1 unreadable\); the first: .*is a depth image of shape \(30, 40\) and needs camera\.json beside it"),
+        ('{"width": 40, "height": 30}', r"\(1 unreadable\); the first: .*camera\.json lacks 'fx'; it needs width"),
+    ],
+)
+def test_why_no_file_could_be_read_is_said(camera: str | None, expected: str, tmp_path: Path) -> None:
+    folder_with(tmp_path, "a.npy,0\n", a=np.full((30, 40), 500, dtype=np.uint16))
+    if camera is not None:
+        (tmp_path / "camera.json").write_text(camera)
+    with pytest.raises(ValueError, match=expected):
+        read_frames(tmp_path, noise_of)
+
+
 def test_a_budget_keeps_points_as_they_are(tmp_path: Path) -> None:
     folder_with(tmp_path, "a.npy,0\n", a=POINTS)
     kept = read_frames(tmp_path, noise_of, budget=7, seed=3).frames[0].points_m
