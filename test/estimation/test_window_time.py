@@ -68,8 +68,8 @@ def test_a_budget_is_kept_on_average_and_shrinks_nothing(steps_taken: Callable[[
 
 
 def test_who_hurries_has_what_can_wait_spread_and_put_off(steps_taken: Callable[[], float]) -> None:
-    """While newer frames wait, no update tries other stiffnesses or looks at the window with half the step, and nothing
-    is vouched for. In a pause both are done, piece by piece: then E is
+    """While newer frames wait, no update tries more than one simulation of the window at another stiffness, none looks
+    at it with half the step, and nothing is vouched for. In a pause both are done, piece by piece: then E is
     vouched for, within what a window that nobody hurries says of the same frames."""
     frames = ball.frames()[:8]
     calm, hurried = ball.window(ball.GUESS, clock=steps_taken), ball.window(ball.GUESS, clock=steps_taken)

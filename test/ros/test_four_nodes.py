@@ -97,7 +97,8 @@ class DemoGraph:
 
 
 def test_the_stiffness_and_the_shape_of_a_bouncing_ball_are_found(peer: Any, processes: Any, tmp_path: Path) -> None:
-    """E within 5 % and the mesh within one voxel, 60 s after the camera began to film."""
+    """E is vouched for and within 5 %, and the mesh within one voxel, two minutes after the camera began to film: it
+    took 20 s on two cores that did little else, and 15 to 54 beside other work."""
     graph = DemoGraph(peer, processes, tmp_path)
     for name in NODES:
         graph.start(name)
@@ -110,7 +111,7 @@ def test_the_stiffness_and_the_shape_of_a_bouncing_ball_are_found(peer: Any, pro
         error, off = graph.newest_error(), graph.mesh_distance()
         return error is not None and error < 0.05 and off is not None and off < voxel
 
-    peer.until(found, 60.0 / RATE, "E within 5 % and the mesh within a voxel")
+    peer.until(found, 120.0 / RATE, "E within 5 % and the mesh within a voxel")
     print(f"found after {time.monotonic() - begin:.1f} s, E off by {100 * graph.newest_error():.2f} %")
     answer = peer.call(Trigger, "/estimator_node/save", Trigger.Request())
     assert answer.success, answer.message

@@ -50,6 +50,7 @@ class CurrentEpisode:
         """Keep what it knows of the lasting variables."""
         if self.fit is not None and self.fit.frames and self.status == "tracking":
             answer = self.fit.answer()
+            self.others.before_learning(self.fit, answer, self.lasting.variables)
             self.lasting.learnt = self.learnt_from(answer)
             self.lasting.touched = self.lasting.touched or answer.touched
 
@@ -66,11 +67,16 @@ class CurrentEpisode:
 
     def correct(self) -> bool:
         """Where a search found out late that an episode before had led to a wrong stiffness: end this one, which began
-        with it, and keep the right one. Whether that was so."""
+        with it, and keep the right one, or nothing where that has not settled. Whether that was so."""
         late, self.others.found_late = self.others.found_late, None
         if late is None:
             return False
-        self.lasting.learnt = self.learnt_from(late.answer())
+        answer = late.answer()
+        if answer.settled:
+            self.lasting.learnt = self.learnt_from(answer)
+        else:
+            self.lasting.forget()
+            self._step_error.forget()
         self.end(self.order)
         return True
 

@@ -8,7 +8,9 @@ a fifth of its frames missing it settled at 10 kPa, and stayed there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,7 +25,7 @@ FACTORS = (0.5, 0.7, 1.4, 2.0)
 _ITERATIONS = 4  # simulations of the window from each; a minimum that is as good is near enough by then
 # A search that comes so near, as a logarithm, to the stiffness at hand has come back to it.
 _BACK = 0.2
-_PATIENCE = 4  # updates without a pause, before tries take of the time of those that follow
+_TO_THE_END = 12  # simulations at most, of what is learnt from an episode that is over
 # By so much a minimum must be lower: two deviations in one direction.
 _LOWER = 2.0
 
@@ -53,17 +55,15 @@ class OtherStiffnesses:
         if self._search is not None:
             self._search.over = True
 
+    def before_learning(self, fit: WindowFit, answer: Answer, variables: Variables) -> None:
+        """The window ends, and what it says is kept: where it has not settled, it was not searched either, and will
+        be."""
+        if self._search is None and not answer.settled:
+            self._begin(fit, replace(answer, settled=True), variables)
+
     def abandon_episode(self) -> None:
         """Nothing is learnt from the window that is searched."""
         self._search = None
-
-    def most_now(self, hurried: bool) -> int:
-        """Simulations to spend in an update of a window that is looked after in pauses, too: none, and while newer
-        frames wait for too long, one."""
-        if self._search is None or not hurried:
-            return 0
-        self._search.updates += 1
-        return int(self._search.updates > _PATIENCE)
 
     def better(
         self,
@@ -109,7 +109,7 @@ class OtherStiffnesses:
             return fit
         self.looked, self._search = True, None
         if search.over or fit is None:
-            self.found_late = search.best
+            self.found_late = None if search.best is None else search.settled()
             return fit
         return search.on(fit)
 
@@ -125,7 +125,6 @@ class _Search:
         self.fit, self.chosen = copy(fit), chosen  # which goes on without it
         self.best: WindowFit | None = None
         self.over = False
-        self.updates = 0  # of the window since
         self._least = fit.cost_of(fit) - _LOWER
         self._factors, self._tried = list(FACTORS), 0
         self._other: WindowFit | None = None
@@ -158,6 +157,13 @@ class _Search:
         if cost < self._least:
             self.best, self._least = other, cost
         return None
+
+    def settled(self) -> WindowFit | None:
+        """The best at its minimum, as far as it gets there."""
+        if self.best is not None:
+            with suppress(SolverError):  # where it stands it explains the frames better all the same
+                self.best.refine(_TO_THE_END, always)
+        return self.best
 
     def on(self, fit: WindowFit) -> WindowFit:
         """The best with the frames that a window has taken in since, where it still explains them better than that."""

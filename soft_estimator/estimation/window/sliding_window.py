@@ -59,7 +59,8 @@ class SlidingWindow:
 
     Attributes:
         hurry: whether newer frames wait, asked of somebody who calls `catch_up` when none does: work that can wait is
-            put off until then. None: everything is done at once, and the result depends on the input alone.
+            spread over updates or put off until then. None: everything is done at once, and the result depends on the
+            input alone.
     """
 
     def __init__(
@@ -327,7 +328,9 @@ class SlidingWindow:
         most = None if self.config.time_budget_s is None else 1
         # A window that slides loses the frames that are tried, and tools' times count from one episode's start.
         if self.hurry is not None and looks(fit) < self.config.grow_to_frames and not self.tools.paths:
-            most = others.most_now(hurried)
+            most = int(
+                hurried
+            )  # beside each frame by one simulation of the window; in pauses by as many as there is time
         better = others.better(fit, answer, self.lasting.variables, in_time, most)
         if self._episode.correct():
             return self._without_object(stamp_s, "started anew: another stiffness explains an earlier motion better")
