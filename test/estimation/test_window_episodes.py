@@ -307,6 +307,34 @@ def test_a_window_that_follows_the_wrong_stiffness_leaves_it(torus: Experiment) 
     np.testing.assert_array_equal(found.at.z, right.at.z)
 
 
+def test_a_window_that_ends_before_it_has_settled_is_searched_all_the_same(torus: Experiment) -> None:
+    """While it goes on it is not, as it may yet settle. What is found when its episode is over takes the place of what
+    was learnt from it, and the episode at hand, which began with that, ends; what does not settle leaves nothing."""
+    softer = replace(torus, truth=torus.truth.replace(youngs_modulus_pa=0.5 * torus.truth.youngs_modulus_pa))
+    wrong = swinging_fit(softer, seen(torus, 6, 0.02))
+    claimed = replace(wrong.answer(), settled=False, covariance=1e-4 * np.eye(len(wrong.at.z)))
+    variables, others = wrong.motion.variables, OtherStiffnesses()
+    assert others.better(wrong, claimed, variables, lambda seconds: True) is wrong and not others.searching
+    others.before_learning(wrong, claimed, variables)
+    others.end_episode()
+    assert others.searching
+    others.spend()
+    assert others.taken(None) is None and others.looked and not others.searching
+    late = others.found_late
+    assert late is not None and late.answer().settled
+    assert np.exp(late.at.z[0]) == pytest.approx(torus.truth.youngs_modulus_pa[0], rel=0.05)
+
+    window = window_of(torus, ["youngs_modulus_pa", "poissons_ratio"])
+    episode = window._episode
+    assert not episode.correct()
+    episode.begin(wrong, 10.0)
+    episode.others.found_late = late
+    assert episode.correct() and episode.fit is None and episode.others.found_late is None
+    np.testing.assert_allclose(window.lasting.learnt.knowledge.mean[:2], late.answer().z[:2])
+    episode.others.found_late = wrong  # at half the stiffness the minimum is beyond its linearisation
+    assert not wrong.answer().settled and episode.correct() and not window.lasting.begun
+
+
 def test_other_stiffnesses_are_tried_by_half_octaves() -> None:
     """A search from twice a stiffness may end beyond the right one: neighbouring starts, the stiffness
     at hand among them, are a factor of no more than 2^1/2 apart, to two digits."""
