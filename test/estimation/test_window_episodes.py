@@ -17,6 +17,7 @@ from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.whole_cloud import WholeCloud
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.estimation.window.arrival import Knowledge
+from soft_estimator.estimation.window.current_episode import CurrentEpisode
 from soft_estimator.estimation.window.other_stiffness import FACTORS, OtherStiffnesses
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.shape_details import ShapeDetails
@@ -331,6 +332,11 @@ def test_a_window_that_ends_before_it_has_settled_is_searched_all_the_same(torus
     episode.others.found_late = late
     assert episode.correct() and episode.fit is None and episode.others.found_late is None
     np.testing.assert_allclose(window.lasting.learnt.knowledge.mean[:2], late.answer().z[:2])
+    for led in (False, True):  # tools' times count from one episode's start: a search there ends with it
+        other = CurrentEpisode(window.episodes, window._step_error, window._bent, led)
+        other.others.before_learning(wrong, claimed, variables)
+        other.end()
+        assert other.others.searching is not led
     episode.others.found_late = wrong  # at half the stiffness the minimum is beyond its linearisation
     assert not wrong.answer().settled and episode.correct() and not window.lasting.begun
 

@@ -15,15 +15,19 @@ from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 class CurrentEpisode:
     """Begins with a frame's fit, ends for many reasons; the next one then waits for its first frame.
 
+    Args:
+        led: whether tools lead the body, whose times count from one episode's start: when that is over, its motion
+            cannot be simulated any more.
+
     Attributes:
         fit: of its frames; None before the first. since_s: stamp from which its times count [s]. order: of its frames.
         lost: whether the object has been away for too long. rests: whether the body's motion is over.
         misfit: of its newest frames. others: stiffnesses that are looked at before what is learnt first counts.
     """
 
-    def __init__(self, episodes: Episodes, step_error: StepError, bent: BentStarts) -> None:
+    def __init__(self, episodes: Episodes, step_error: StepError, bent: BentStarts, led: bool = False) -> None:
         self.episodes, self.lasting = episodes, episodes.lasting
-        self._step_error, self._bent = step_error, bent
+        self._step_error, self._bent, self._led = step_error, bent, led
         self.fit: WindowFit | None = None
         self.others = OtherStiffnesses()
         self.end()
@@ -60,7 +64,7 @@ class CurrentEpisode:
         self.order = FrameOrder() if order is None else order
         self.lost = self.rests = False
         self.misfit = MisfitWatch()
-        self.others.end_episode()
+        (self.others.abandon_episode if self._led else self.others.end_episode)()
         if not self.lasting.begun:  # what was looked at is not kept, so it is to be looked at again
             self.others = OtherStiffnesses()
         self._step_error.end_episode()

@@ -62,7 +62,7 @@ class OtherStiffnesses:
             self._begin(fit, replace(answer, settled=True), variables)
 
     def abandon_episode(self) -> None:
-        """Nothing is learnt from the window that is searched."""
+        """Nothing is learnt from the window that is searched, or it cannot be simulated any more."""
         self._search = None
 
     def better(
@@ -109,7 +109,7 @@ class OtherStiffnesses:
             return fit
         self.looked, self._search = True, None
         if search.over or fit is None:
-            self.found_late = None if search.best is None else search.settled()
+            self.found_late = search.settled()
             return fit
         return search.on(fit)
 
@@ -159,7 +159,7 @@ class _Search:
         return None
 
     def settled(self) -> WindowFit | None:
-        """The best at its minimum, as far as it gets there."""
+        """The best at its minimum, as far as it gets there; None where there is none."""
         if self.best is not None:
             with suppress(SolverError):  # where it stands it explains the frames better all the same
                 self.best.refine(_TO_THE_END, always)

@@ -97,7 +97,7 @@ class SlidingWindow:
         self._budget, self.tools = TimeBudget(clock), ToolPaths(model)
         self.counters, self.refusals = Counters(), Refusals()
         self._bent = BentStarts()
-        self._episode = CurrentEpisode(self.episodes, self._step_error, self._bent)
+        self._episode = CurrentEpisode(self.episodes, self._step_error, self._bent, led=bool(self.tools.paths))
         self._admission = Admission(self._episode, self.tools, self.counters, self.refusals)
         self.last: LiveEstimate | None = None
         self.hurry: Callable[[], bool] | None = None
@@ -326,11 +326,10 @@ class SlidingWindow:
     ) -> LiveEstimate | None:
         answer, others, hurried = fit.answer(), self._episode.others, self.hurry is not None and self.hurry()
         most = None if self.config.time_budget_s is None else 1
-        # A window that slides loses the frames that are tried, and tools' times count from one episode's start.
+        # Beside each frame by one simulation of the window, in pauses by more; but at once where it is about to slide
+        # and to lose the frames that are tried, or where tools lead the body in this episode alone.
         if self.hurry is not None and looks(fit) < self.config.grow_to_frames and not self.tools.paths:
-            most = int(
-                hurried
-            )  # beside each frame by one simulation of the window; in pauses by as many as there is time
+            most = int(hurried)
         better = others.better(fit, answer, self.lasting.variables, in_time, most)
         if self._episode.correct():
             return self._without_object(stamp_s, "started anew: another stiffness explains an earlier motion better")
