@@ -22,7 +22,7 @@ def test_a_gap_is_simulated_through_and_the_answer_stays_right() -> None:
         if k > 3 and k % 3 != 2:
             told.leave_out(1, 100.0 + frame.time_s)
         else:
-            for window in (told, untold):
+            for window in (told, untold) if untold.counters.resets == 0 else (told,):
                 window.add_frame(100.0 + frame.time_s, frame.points_m, frame.std_m)
     assert told.counters.resets == 0 and untold.counters.resets > 0
     c = told.counters
