@@ -51,7 +51,6 @@ ONE_AT_A_TIME = (
     "test/viewer/",
     "test/live/test_play.py",
     "test/report/test_in_browser.py",
-    "test/test_readme.py::test_live_graph_starts",
     "test/test_readme.py::test_viewer_serves",
 )
 
