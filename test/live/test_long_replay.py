@@ -26,6 +26,7 @@ from soft_estimator.live.replay_config import ReplayConfig, load_replay
 from soft_estimator.live.replay_files import METRICS, result_files
 from soft_estimator.live.replay_keeping import STATE, ReplayKeeper
 from soft_estimator.live.replay_state import read_state, state_bytes
+from soft_estimator.live.setup import Locator
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FRAMES = 9  # of the small ball's bag
@@ -84,6 +85,22 @@ def test_an_ended_replay_goes_on_to_the_same_bytes(
     assert timeless(rest) == timeless(whole[0])
     page = listener.files(rest)["report.html"]
     assert abs(len(page) - len(whole[1])) < 0.01 * len(whole[1])  # the times that frames took have other digits
+
+
+def test_how_the_body_was_turned_is_gone_on_with(bag: Path, config: ReplayConfig, tmp_path: Path) -> None:
+    """An episode that begins later looks first for the body as it was turned before: without that it is found by a
+    search, and its estimates have other last digits."""
+    taken_up: list[Any] = []
+
+    class Shows(ReplayKeeper):
+        def take_up(self, *args: Any) -> Any:
+            taken_up.append(super().take_up(*args))
+            return taken_up[-1]
+
+    for _ in range(2):  # a frame each
+        replay_bag(bag, config, Path(), backend="cpu", keeper=Shows(tmp_path, resume=True, end=CTRL_C))
+    locate = taken_up[1]["pipeline"].window.locate
+    assert isinstance(locate, Locator) and locate._last is not None
 
 
 def test_no_time_ends_after_a_frame(bag: Path, config: ReplayConfig, tmp_path: Path) -> None:
