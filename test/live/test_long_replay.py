@@ -167,7 +167,8 @@ def started(arguments: list[str]) -> subprocess.Popen[str]:
 def test_ctrl_c_ends_the_command_with_what_is_known_and_resume_goes_on(bag: Path, tmp_path: Path) -> None:
     """Ctrl-C goes to the command and to its worker alike: the whole process group hears it."""
     scene, out, plain = write_scene(tmp_path), tmp_path / "out", tmp_path / "plain"
-    call = ["replay", str(bag), "--scene", str(scene), "--backend", "cpu", "--threads", "1", "--out"]
+    call = ["replay", str(bag), "--scene", str(scene), "--frames", "6"]  # it ends after the first or second of them
+    call += ["--backend", "cpu", "--threads", "1", "--out"]
     process = started([*call, str(out)])
     until = time.monotonic() + 120
     while not (out / UNFINISHED).exists():  # written after the first frame
