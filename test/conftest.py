@@ -55,22 +55,24 @@ ONE_AT_A_TIME = (
 )
 
 
-# The groups that take longest on two cores, 95 to 23 seconds, in that order: begun first, two processes end together.
+# The groups that take longest, from some two minutes of CPU time to half of one, in that order: begun first, two
+# processes end together.
 LONGEST = (
     "test/test_readme.py",
     "graphs and browsers",
     "test/estimation/test_honest_answers.py",
     "README's scenes",
-    "test/live/test_long_replay.py",
     "test/live/test_replay.py",
+    "test/live/test_long_replay.py",
     "test/physics/test_gradients.py",
-    "test/estimation/test_cloud_fit.py",
+    "test/live/test_tools.py",
+    "test/estimation/test_window_honesty.py",
     "test/studies/test_beam.py",
     "test/studies/test_estimate.py",
-    "test/physics/test_nearly_incompressible.py",
+    "test/estimation/test_cloud_fit.py",
     "test/estimation/test_sliding_window.py",
-    "test/estimation/test_window_honesty.py",
     "test/estimation/test_fit.py",
+    "test/estimation/test_horizon.py",
 )
 
 
