@@ -212,7 +212,7 @@ def test_the_command_as_a_whole(fakes: Fakes) -> None:
 
 
 def test_the_command_without_numba_ends_with_1(fakes: Fakes) -> None:
-    fakes.hide("numba")
+    fakes.hide("numba", "open3d")  # which takes its seconds to load, and is none of the core
     done = subprocess.run(
         [sys.executable, "-m", "soft_estimator", "doctor", "--quick"],
         capture_output=True, text=True, timeout=300, cwd=ROOT,
