@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -176,6 +176,15 @@ def build_body(
         ),
         skin=skin,
     )
+
+
+def felt_by(body: Body, edge_m: float) -> Body:
+    """A body whose contact points stand for triangles with no edge longer than edge_m [m], as far as they are split."""
+    if body.contact_points.edge_m <= edge_m:
+        return body
+    triangles = _triangles_m(body.grid if body.skin is None else body.skin)
+    points = bind_contact_points(triangles, body.grid, body.cells.corner_nodes, body.cell_nodes, edge_m)
+    return replace(body, contact_points=points)
 
 
 def _triangles_m(field: SignedDistanceGrid) -> np.ndarray:

@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.physics.between_grids import prolongation
-from soft_estimator.physics.body import Body, build_body
+from soft_estimator.physics.body import Body, build_body, felt_by
 from soft_estimator.physics.dirichlet import bind_dirichlet
 from soft_estimator.physics.integrator import Integrator
 from soft_estimator.physics.model import Model
@@ -104,6 +104,7 @@ def coarser_model(model: Model) -> CoarserModel | None:
         return body.cell_region[fine_cells.query(centres_m)[1]]
 
     coarse = build_body(halved, correct=False, detail=detail, region_of=region_of)
+    coarse = felt_by(coarse, body.contact_points.edge_m)
     if coarse.cell_region.max() != body.cell_region.max():
         return None
     load_n = np.zeros((coarse.node_count, 3))

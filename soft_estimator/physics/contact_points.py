@@ -1,4 +1,9 @@
-"""Where the surface feels obstacles: the middles of its triangles, bound to the cells that carry them."""
+"""Where the surface feels obstacles: the middles of its triangles, bound to the cells that carry them.
+
+One point a triangle is enough for what is wider than a cell. A finger of 1 cm radius that presses on cells of 12 mm
+meets two or three of them: its force was 10 % too small at a depth of 1 mm, 4 % too large at 6 mm. Triangles with edges
+longer than such a radius are split into four, and their parts again.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,8 @@ from scipy.spatial import cKDTree
 
 from soft_estimator.geometry.grid import CORNER_OFFSETS, SignedDistanceGrid
 from soft_estimator.geometry.surface import face_crosses_m2
+
+MOST_SPLITS = 2  # into 16: what is narrower than a quarter of a cell, no cell follows anyway
 
 
 @dataclass(frozen=True)
@@ -23,23 +30,46 @@ class ContactPoints:
             without stiffness and a neighbour carries it, (P, 8).
         area_m2: of the triangle at rest, (P,).
         point_start: the points of cell c are point_start[c] to point_start[c + 1], (C + 1,), int64.
+        edge_m: longer edges of triangles were split.
     """
 
     nodes: np.ndarray
     weight: np.ndarray
     area_m2: np.ndarray
     point_start: np.ndarray
+    edge_m: float = np.inf
+
+
+def split(triangles_m: np.ndarray, edge_m: float) -> np.ndarray:
+    """Triangles (F, 3, 3) [m] with those split into four, `MOST_SPLITS` times at most, that have an edge longer than
+    edge_m [m]."""
+    for _ in range(MOST_SPLITS):
+        edges = np.roll(triangles_m, -1, axis=1) - triangles_m
+        long = np.linalg.norm(edges, axis=2).max(axis=1) > edge_m
+        if not long.any():
+            break
+        a, b, c = np.moveaxis(triangles_m[long], 1, 0)
+        ab, bc, ca = 0.5 * (a + b), 0.5 * (b + c), 0.5 * (c + a)
+        parts = [(a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca)]
+        triangles_m = np.concatenate([triangles_m[~long], *(np.stack(part, axis=1) for part in parts)])
+    return triangles_m
 
 
 def bind_contact_points(
-    triangles_m: np.ndarray, grid: SignedDistanceGrid, corner_nodes: np.ndarray, cell_nodes: np.ndarray
+    triangles_m: np.ndarray,
+    grid: SignedDistanceGrid,
+    corner_nodes: np.ndarray,
+    cell_nodes: np.ndarray,
+    edge_m: float = np.inf,
 ) -> ContactPoints:
     """Bind the surface triangles to the active cells they lie in.
 
     Args:
         triangles_m: corners of the triangles at rest [m], counter-clockwise seen from outside, (F, 3, 3).
         corner_nodes, cell_nodes: flat grid index and active number of the corners of the active cells, (C, 8).
+        edge_m: triangles with longer edges are split.
     """
+    triangles_m = split(triangles_m, edge_m)
     h, point = grid.spacing_m, triangles_m.mean(axis=1)
     cross = face_crosses_m2(triangles_m)
     length = np.linalg.norm(cross, axis=1)
@@ -63,4 +93,5 @@ def bind_contact_points(
         weight=np.where(CORNER_OFFSETS == 1, local[:, None, :], 1.0 - local[:, None, :]).prod(axis=2),
         area_m2=0.5 * length[order],
         point_start=np.searchsorted(cell, np.arange(len(cell_nodes) + 1)).astype(np.int64),
+        edge_m=edge_m,
     )

@@ -51,6 +51,17 @@ class SceneObstacle:
         path = self.place.path
         return not isinstance(path, LivePath) or bool(path.stamps_s)
 
+    @property
+    def narrow_m(self) -> float:
+        """The radius of a ball or rod, half the width of a bar [m]: half the middle one of its sizes; inf of a
+        plane."""
+        solid = self.place.solid
+        if isinstance(solid, HalfSpace):
+            return float("inf")
+        if isinstance(solid, Round):
+            return float(np.sort(solid.half_m)[1]) + solid.radius_m
+        return 0.5 * float(np.sort(np.ptp(self.vertices_m, axis=0))[1])
+
     def mesh(self, time_s: float) -> tuple[np.ndarray, np.ndarray]:
         """Its surface in the world at a time."""
         turn, origin = self.place.pose(time_s)

@@ -18,7 +18,7 @@ from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.rigid import RigidPath, rotation_matrix
 from soft_estimator.geometry.shapes import Box
-from soft_estimator.physics.body import Body, build_body
+from soft_estimator.physics.body import Body, build_body, felt_by
 from soft_estimator.physics.dirichlet import FixedRegion
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
 from soft_estimator.physics.matrices import assemble_matrices
@@ -107,6 +107,7 @@ def body_of(
 def assemble_scene(config: SceneConfig, body: Body, obstacles: tuple[SceneObstacle, ...] = ()) -> Scene:
     """Model and parameters of a scene around its body and among its obstacles."""
     _check_regions(config, body)
+    body = felt_by(body, min((obstacle.narrow_m for obstacle in obstacles), default=np.inf))
     parameters = build_parameters(config)
     model = build_model(
         body,

@@ -13,6 +13,7 @@ from soft_estimator.backends import choose_backend
 from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.camera.rendering import SceneView
 from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.residuals.tool_wrench import ToolWrench
 from soft_estimator.geometry.mesh_file import write_ply
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.geometry.surface import extract_surface
@@ -55,6 +56,44 @@ def test_a_shape_is_where_the_file_puts_it(tag: str) -> None:
     np.testing.assert_allclose(obstacle.distance(x, 0.0), x[:, 1] + 0.1, atol=1e-12)
     np.testing.assert_allclose(obstacle.gradient(x, 0.0), np.tile([0, 1, 0], (3, 1)), atol=1e-12)
     assert made.obstacles[0].mesh(0.0)[0][:, 1].max() == pytest.approx(-0.1, abs=1e-3)
+
+
+def off_integral(depth_m: float, across_m: float) -> float:
+    """How far the force of a rod on a block of 12 mm cells that does not give is off the integral of its pressure,
+    ∫ k log(1 + exp(-a δ))/a n_x dA, over the face it meets and the two that it reaches over, by sums of 0.05 mm."""
+    radius, fine, block = 0.01, 5e-5, {"size_m": [0.06, 0.048, 0.048]}
+    rod = {"radius_m": radius, "start_m": [0.041, -0.03, across_m], "end_m": [0.041, 0.03, across_m]}
+    made = scene_of({"shape": {"capsule": rod}}, body={"shape": {"box": block}, "spacing_m": 0.012})
+    u = np.tile([0.001 + depth_m, 0.0, 0.0], (made.body.node_count, 1))
+    force = ToolWrench(made.model).wrench(0, u, 0.0, made.parameters)[0][0]
+    law, z = made.model.obstacles[0], np.arange(-0.024 + fine / 2, 0.024, fine) - across_m
+    behind = np.arange(fine / 2, 0.012, fine)[:, None]  # how far a place of the two faces lies behind the first one
+
+    def pressure(ahead_m: np.ndarray | float) -> np.ndarray:
+        off = np.hypot(z, ahead_m)
+        soft = np.logaddexp(0.0, -law.sharpness_per_m * (off - radius)) / law.sharpness_per_m
+        return np.asarray(law.stiffness_pa_per_m * soft * ahead_m / off)
+
+    met, sides = pressure(radius - depth_m), pressure(radius - depth_m + behind)
+    return float(force / (0.048 * fine * met.sum() + 2 * fine**2 * sides.sum()) - 1.0)
+
+
+def test_a_tool_narrower_than_the_cells_is_felt_between_their_middles() -> None:
+    """A rod of 1 cm radius on cells of 12 mm at three places across a cell, pressed in by 1 to 6 mm. The sum over
+    triangles a quarter as large is off the integral by 4.5 % at most; with one point a triangle it was by 38 %."""
+    for depth_m in (0.001, 0.002, 0.004, 0.006):
+        for across_m in (0.0, 0.003, 0.006):
+            assert abs(off_integral(depth_m, across_m)) < 0.06
+
+
+def test_only_narrow_tools_split_the_triangles_that_feel_them() -> None:
+    """A ball of 3 cm radius beside cells of 15 mm asks for no more points than there are triangles, one of 12 mm for
+    more, which stand for the same area."""
+    wide, narrow = (
+        scene_of({"shape": {"sphere": {"radius_m": r, "center_m": [0, -0.2, 0]}}}).body for r in (0.03, 0.012)
+    )
+    assert len(wide.contact_points.area_m2) == len(wide.surface.faces) < len(narrow.contact_points.area_m2)
+    assert narrow.contact_points.area_m2.sum() == pytest.approx(wide.contact_points.area_m2.sum(), rel=1e-12)
 
 
 def test_a_mesh_is_a_smooth_field(tmp_path: Path) -> None:
