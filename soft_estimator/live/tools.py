@@ -65,12 +65,14 @@ class Tools:
     Args:
         config: of the scene. obstacles: made of it. model: of the scene, None where nobody simulates.
     Attributes:
-        model: the same with these paths.
+        model: the same with these paths. began_s: stamp of the scene's time 0 [s], which the paths that the scene leads
+            count from; None where nobody knows it yet, or none counts from there.
     """
 
     def __init__(self, config: SceneConfig, obstacles: Sequence[SceneObstacle], model: Model | None = None) -> None:
         self._from_start: list[tuple[LivePath, PosePath]] = []  # paths that count from the scene's start
         self._told_s: float | None = None
+        self.began_s: float | None = None
         self._pinned = False  # a recording says when the scene began
         tools, laws = [], []
         for k, (obstacle, told) in enumerate(zip(obstacles, config.obstacles)):
@@ -102,6 +104,13 @@ class Tools:
         goes_on = -_BACK_S <= stamp_s - last_s <= _PAUSE_S if last_s is not None else False
         if self._pinned or goes_on or not np.isfinite(stamp_s):
             return
+        self.begin_at(stamp_s)
+
+    def begin_at(self, stamp_s: float) -> None:
+        """Told by somebody who knows it: the stamp of the scene's time 0 [s]."""
+        if not self._from_start or stamp_s == self.began_s:
+            return
+        self.began_s = stamp_s
         for path, led in self._from_start:
             path.clear()
             path.extend(_poses(led, stamp_s))

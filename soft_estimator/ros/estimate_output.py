@@ -57,14 +57,16 @@ class EstimateOutput:
             self._single[name] = self._node.create_publisher(Float64, f"estimate/{topic_of(name)}", _LATCHED)
         return self._single[name]
 
-    def publish(self, stamp: Time, estimate: LiveEstimate, scene: Scene, delay: Delay) -> None:
-        """Send an estimate to everyone."""
+    def publish(
+        self, stamp: Time, estimate: LiveEstimate, scene: Scene, delay: Delay, began: Time | None = None
+    ) -> None:
+        """Send an estimate to everyone; began: as in `state_message`."""
         header = header_at(stamp, self._frame)
         self._all.publish(estimate_message(header, estimate, scene.config.name, delay))
         for name, parameter in zip(shown_names(estimate.parameters), estimate.parameters):
             self._single_publisher(name).publish(Float64(data=float(parameter.value)))
         if estimate.status != "lost":
-            self._state.publish(state_message(stamp, estimate))
+            self._state.publish(state_message(stamp, estimate, began))
         pose = self._publish_plane(header, estimate, scene) if scene.config.contact is not None else None
         if self._tf is not None and estimate.status != "lost":
             poses = {} if pose is None else {self._frames[0]: pose.pose}

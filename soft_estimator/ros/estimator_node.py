@@ -226,7 +226,9 @@ class EstimatorNode(ManagedNode):
         stamp = item.message.header.stamp if estimate.stamp_s == item.stamp_s else stamp_of(estimate.stamp_s)
         age_s = age_of(estimate.stamp_s, 1e-9 * self.get_clock().now().nanoseconds, monotonic() - item.came_s)
         late = age_s > self.settings.late_after_s
-        self.output.publish(stamp, estimate, scene, Delay(age_s, late, window.counters.frames_skipped))
+        began_s = None if self.tools is None else self.tools.began_s
+        began = None if began_s is None else stamp_of(began_s)
+        self.output.publish(stamp, estimate, scene, Delay(age_s, late, window.counters.frames_skipped), began)
         self._tell(estimate, monotonic() - begun_s, age_s)
 
     def _tell(self, estimate: LiveEstimate, work_s: float, age_s: float) -> None:

@@ -19,6 +19,7 @@ from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.pictures.wording import stated
 
+_BEGAN = "scene_began"  # stamp of the scene's start among the blocks of a state
 _MEMORY = "memory/"  # before the names of what terms remember, in the blocks of a state
 
 OK, WARN, ERROR, STALE = (DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR, DiagnosticStatus.STALE)
@@ -117,12 +118,14 @@ def values_in(message: DiagnosticArray) -> dict[str, dict[str, str]]:
     }
 
 
-def state_message(stamp: Time, estimate: LiveEstimate) -> Float64MultiArray:
+def state_message(stamp: Time, estimate: LiveEstimate, began: Time | None = None) -> Float64MultiArray:
     """Parameters and nodal state as one array of labelled blocks, in the order of its dimensions.
 
-    The message has no header, so the stamp is the first block: seconds and nanoseconds.
+    The message has no header, so the stamp is the first block: seconds and nanoseconds. began: stamp of the scene's
+    start, where tools follow a path that counts from there.
     """
-    blocks: list[tuple[str, np.ndarray]] = [("stamp", np.array([stamp.sec, stamp.nanosec], dtype=np.float64))]
+    stamps = [("stamp", stamp)] if began is None else [("stamp", stamp), (_BEGAN, began)]
+    blocks: list[tuple[str, np.ndarray]] = [(name, np.array([t.sec, t.nanosec], np.float64)) for name, t in stamps]
     for name, value in estimate.values.values.items():
         blocks.append((name, np.asarray(value, dtype=np.float64).ravel()))
     blocks += [("u_m", estimate.u_m), ("v_m_s", estimate.v_m_s), ("a", estimate.a)]
@@ -138,10 +141,8 @@ def state_message(stamp: Time, estimate: LiveEstimate) -> Float64MultiArray:
 
 def state_of(message: Float64MultiArray) -> tuple[Time, Parameters, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Stamp, parameters, and u [m], v [m/s], a of the nodes, (N, 3) each."""
-    data, at, blocks = np.frombuffer(message.data, dtype=np.float64), 0, {}
-    for dim in message.layout.dim:
-        blocks[dim.label] = data[at : at + dim.size]
-        at += dim.size
+    blocks, data = _blocks_of(message), message.data
+    at = sum(dim.size for dim in message.layout.dim)
     required = (p.name for p in REGISTRY if not p.term)  # what belongs to a term is there where the model has it
     missing = [n for n in ("stamp", "u_m", "v_m_s", "a", *required) if n not in blocks]
     if missing or at != len(data):
@@ -161,12 +162,22 @@ def state_of(message: Float64MultiArray) -> tuple[Time, Parameters, tuple[np.nda
 
 def memory_of(message: Float64MultiArray) -> dict[str, np.ndarray]:
     """What the model's terms remember in a message that `state_of` has taken, by name, each in one row of numbers."""
-    data, at, out = np.frombuffer(message.data, dtype=np.float64), 0, {}
+    blocks = _blocks_of(message)
+    return {name.removeprefix(_MEMORY): part.copy() for name, part in blocks.items() if name.startswith(_MEMORY)}
+
+
+def began_of(message: Float64MultiArray) -> float | None:
+    """The stamp of the scene's start [s] in such a message; None where none is told."""
+    began = _blocks_of(message).get(_BEGAN)
+    return None if began is None else float(began[0] + 1e-9 * began[1])
+
+
+def _blocks_of(message: Float64MultiArray) -> dict[str, np.ndarray]:
+    data, at, blocks = np.frombuffer(message.data, dtype=np.float64), 0, {}
     for dim in message.layout.dim:
-        if dim.label.startswith(_MEMORY):
-            out[dim.label.removeprefix(_MEMORY)] = data[at : at + dim.size].copy()
+        blocks[dim.label] = data[at : at + dim.size]
         at += dim.size
-    return out
+    return blocks
 
 
 def estimate_json(estimate: LiveEstimate, scene: str, counters: dict[str, int]) -> str:

@@ -84,8 +84,8 @@ class ToolFeed:
     def follow(self, tools: Tools, stamp_s: float, wrenches: Wrenches | None = None, wait: bool = True) -> None:
         """Hand over what came up to a stamp [s]. Call it from a worker's thread: it may wait for a pose.
 
-        wait: for a frame of the camera; without it nobody waits, and what the scene itself leads stays unknown, since
-            the stamp is no frame's.
+        wait: for a frame of the camera; without it nobody waits, and the scene's start is somebody else's to tell
+            (`Tools.begin_at`), since the stamp is no frame's.
         """
         if wait:
             tools.begin(stamp_s)

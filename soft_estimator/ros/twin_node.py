@@ -28,7 +28,7 @@ from soft_estimator.ros.drawings import heat_colours, mesh_marker, mesh_message
 from soft_estimator.ros.frames import Frames
 from soft_estimator.ros.health import Health
 from soft_estimator.ros.parameters import NodeParameters
-from soft_estimator.ros.reports import memory_of, state_of
+from soft_estimator.ros.reports import began_of, memory_of, state_of
 from soft_estimator.ros.running import run_node
 from soft_estimator.ros.scene import scene_config, scene_of
 from soft_estimator.ros.settings import FrameSettings, SceneSettings, TwinSettings
@@ -113,6 +113,9 @@ class TwinNode(Node):
         nodes = self.scene.body.node_count
         if len(u) != nodes:
             raise ValueError(f"estimate_state has {len(u)} nodes, the twin's body {nodes}; give both the same scene")
+        began_s = began_of(message)
+        if began_s is not None:
+            self.tools.begin_at(began_s)
         model = self.tools.model or self.scene.model
         simulation = Simulation(model, values, self.backend)
         u, v, a = (self.backend.to_device(x, model.dtype) for x in (u, v, a))

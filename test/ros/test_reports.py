@@ -86,6 +86,13 @@ def test_what_terms_remember_travels_with_the_state() -> None:
     assert reports.memory_of(reports.state_message(Time(), estimate())) == {}
 
 
+def test_the_scenes_start_travels_with_the_state_where_tools_count_from_it() -> None:
+    """The twin takes no frames, and would not know when a path of the scene's own began."""
+    message = reports.state_message(Time(sec=7), estimate(), Time(sec=6, nanosec=500_000_000))
+    assert reports.began_of(message) == 6.5 and reports.state_of(message)[0].sec == 7
+    assert reports.began_of(reports.state_message(Time(sec=7), estimate())) is None
+
+
 def test_a_state_of_another_version_is_refused() -> None:
     message = reports.state_message(Time(), estimate())
     message.layout.dim.pop()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("rclpy")
 
@@ -14,14 +15,18 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Point, PoseStamped, WrenchStamped
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from sensor_msgs.msg import PointCloud2
-from std_msgs.msg import Header
+from std_msgs.msg import Float64MultiArray, Header
 from visualization_msgs.msg import Marker
 
+from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.recordings.messages import points_of, seconds_of
 from soft_estimator.ros.conversions import message_from_points, stamp_of
 from soft_estimator.ros.drawings import vertices_of
-from soft_estimator.ros.reports import values_in
+from soft_estimator.ros.reports import state_message, values_in
 from soft_estimator.ros.tool_feed import pose_topic
+from soft_estimator.scene.scene import build_scene
+from soft_estimator.schema import load
 
 LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 SCENE = """
@@ -117,3 +122,24 @@ def test_a_tool_beside_the_body(peer: Any, processes: Any, tmp_path: Path) -> No
     shown = vertices_of(meshes[-1])
     assert meshes[-1].ns == "obstacles[0] arm/tip"
     np.testing.assert_allclose(0.5 * (shown.min(axis=0) + shown.max(axis=0))[:2], [0.084, 0.0], atol=1e-3)
+
+
+def test_the_twin_draws_a_tool_that_the_scenes_own_path_leads(peer: Any, processes: Any, tmp_path: Path) -> None:
+    """An estimate of half a second after the scene's start: the tool is where its path has it then, half of 10 cm on
+    its way. Nothing is simulated beyond the estimate, so that its stamp is the mesh's."""
+    file = tmp_path / "scene.yaml"
+    path = "path: [{time_s: 0}, {time_s: 1, translation_m: [0.1, 0, 0]}]"
+    place = "radius_m: 0.03, center_m: [0.2, 0, 1]}}"
+    told = SCENE.replace("radius_m: 0.03}}", place).replace("tool_frame: arm/tip", path)
+    file.write_text(told)
+    scene = build_scene(load(SceneConfig, yaml.safe_load(told), "scene"), tmp_path)
+    u, none = np.zeros((scene.body.node_count, 3)), np.zeros((0, 3))
+    said = LiveEstimate(0.5, "tracking", (), scene.parameters, u, u, u, 1.0, 0.0, 0.0, np.zeros(0), none, 3, 0.1)
+    meshes = peer.listen(Marker, "tool_mesh")
+    process = processes.node("twin_node", scene=str(file), backend="cpu", horizon_s=0.0)
+    states = peer.node.create_publisher(Float64MultiArray, "estimate_state", LATCHED)
+    states.publish(state_message(stamp_of(100.5), said, stamp_of(100.0)))
+    peer.until(lambda: meshes or process.poll() is not None, 90, "the tool is drawn")
+    shown = vertices_of(meshes[-1])
+    assert meshes[-1].ns == "obstacles[0]" and seconds_of(meshes[-1].header.stamp) == 100.5
+    np.testing.assert_allclose(0.5 * (shown.min(axis=0) + shown.max(axis=0)), [0.25, 0.0, 1.0], atol=1e-3)
