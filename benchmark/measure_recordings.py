@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import trimesh
+from scipy.spatial.transform import Rotation
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.camera.pinhole import Mesh
 from soft_estimator.camera.rendering import SceneView
+from soft_estimator.camera.scene_cameras import scene_cameras
 from soft_estimator.config import SceneConfig
 from soft_estimator.geometry.body_file import write_body
 from soft_estimator.geometry.grid import SignedDistanceGrid
@@ -176,9 +179,15 @@ class Film:
         self.rng = np.random.default_rng(0)
         self.table: Mesh | None = None
 
-    def frames(self, still: int = 12, seconds: float = 0.7) -> Iterator[tuple[float, np.ndarray, Scene]]:
-        """All of it; still: frames in which it lies alone; seconds: after each release."""
+    def frames(
+        self, still: int = 12, seconds: float = 0.7, sides: bool = False
+    ) -> Iterator[tuple[float, np.ndarray, Scene]]:
+        """All of it; still: frames in which it lies alone; seconds: after each release; sides: whether it is turned
+        about by quarters, more or less, and laid on its side, before it is dropped."""
         yield from self._placed(still)
+        for turn in sides_of(self.case, self.folder) if sides else []:
+            self.stamp_s += 1.5  # turned, out of view
+            yield from self._laid(turn, still - 2)
         for height, turn in self.case.drops:
             self.stamp_s += 1.5  # picked up again, out of view
             yield from self._dropped(height, turn, seconds)
@@ -214,9 +223,26 @@ class Film:
         for _ in range(still):
             yield self._frame(view, u, None)
 
-    def _lying(self, contact: Mapping[str, float]) -> tuple[Scene, np.ndarray]:
+    def _laid(self, turn_rad: tuple[float, float, float], still: int) -> Iterator[tuple[float, np.ndarray, Scene]]:
+        """Turned otherwise on the table, let go, left alone."""
+        try:
+            scene, u = self._lying(_HARD, turn_rad)
+        except SolverError:
+            scene, u = self._lying(_SOFTER, turn_rad)
+        view = self._view(scene)
+        for k in range(_LEAVING_FRAMES if self.with_hand else 0):
+            yield self._frame(view, u, _LEAVING_M_S * k / self.rate_hz)
+        for _ in range(still):
+            yield self._frame(view, u, None)
+
+    def _lying(
+        self, contact: Mapping[str, float], turn_rad: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    ) -> tuple[Scene, np.ndarray]:
         """The scene of the object on the table, and its displacement at rest (N, 3) [m]."""
-        scene = scene_of(self.case, 0.0, (0.0, 0.0, 0.0), self.image, self.folder, contact)
+        scene = scene_of(self.case, 0.0, turn_rad, self.image, self.folder, contact)
+        if any(turn_rad):
+            lowest = float(scene.body.surface_positions_m(_posed(scene))[:, 2].min())
+            scene = scene_of(self.case, -lowest, turn_rad, self.image, self.folder, contact)
         # A few per cent of the weight out of balance are hundredths of a millimetre of sag.
         rest, _ = solve_static(Simulation(scene.model, scene.parameters, self.backend), tolerance=0.03)
         return scene, np.asarray(rest.u)
@@ -235,6 +261,27 @@ class Film:
         for at, u in zip(times, displacements(simulation, times)):
             above = top + _LEAVING_M_S * float(at) - float(scene.body.surface_positions_m(u)[:, 2].max())
             yield self._frame(view, u, above if self.with_hand and at < 0.4 else None)
+
+
+def _posed(scene: Scene) -> np.ndarray:
+    """Displacements (N, 3) [m] of the undeformed body in its first pose."""
+    return np.asarray(Simulation(scene.model, scene.parameters, choose_backend("cpu")).posed_state().u)
+
+
+def sides_of(case: Case, folder: Path = Path()) -> list[tuple[float, float, float]]:
+    """How an object is turned [rad] when it is shown from all sides: by about a quarter three times, and laid on its
+    side, where it lies by itself, twice, its underside somewhat towards the camera."""
+    scene = scene_of(case, 0.0, (0.0, 0.0, 0.0), (16, 12), folder)
+    mesh = trimesh.Trimesh(scene.body.surface_positions_m(), scene.body.surface.faces)
+    rng, eye = np.random.default_rng(3), scene_cameras(scene.config)[0].position_m
+    turns = [Rotation.from_rotvec([0, 0, q * np.pi / 2 + rng.uniform(-0.25, 0.25)]) for q in (1, 2, 3)]
+    poses = [pose[:3, :3] for pose in trimesh.poses.compute_stable_poses(mesh, threshold=0.01)[0]]
+    for lying in [pose for pose in poses if abs(pose[2, 2]) < 0.75][:1]:  # the likeliest on a side
+        base = lying @ (0, 0, -1)
+        for more in (0.9, -0.8):
+            yaw = np.arctan2(eye[1], eye[0]) - np.arctan2(base[1], base[0]) + more
+            turns.append(Rotation.from_rotvec([0, 0, yaw]) * Rotation.from_matrix(lying))
+    return [(float(x), float(y), float(z)) for x, y, z in (turn.as_rotvec() for turn in turns)]
 
 
 def write_recording(

@@ -46,12 +46,13 @@ def cut_to_shape(
         if progress is not None:
             progress("telling it from hands", number + 1, len(sightings))
         in_air = seen.low_m >= rest_low_m + AIRBORNE_M
-        if not in_air and widest_m(seen.points_m, _TRIM) <= _WIDE * teller.width_m:
+        narrow = widest_m(seen.points_m, _TRIM) <= _WIDE * teller.width_m
+        if not in_air and narrow:
             out.append(seen)  # on the table, and not more than it
             continue
         own = teller.own(seen, _OFF if in_air else _OFF_BENT)
-        if own is None:
-            out.append(replace(seen, touched=True))
+        if own is None:  # bent by a bounce it may fit no pose of its rest shape: nothing wider than it is with it
+            out.append(seen if narrow else replace(seen, touched=True))
         else:
             out.append(sighting_of(seen, own, plane) if own.mean() < _ALONE else seen)
     _log.info("in %d frames something was cut off the object, in %d it could not be told", teller.cut, teller.untold)

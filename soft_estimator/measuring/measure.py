@@ -25,13 +25,14 @@ from soft_estimator.measuring.fit import (
     step_s,
 )
 from soft_estimator.measuring.measurement import Measurement, shown_label
-from soft_estimator.measuring.phases import Drop, Poke, find_drops, find_pokes, still_part
+from soft_estimator.measuring.phases import Drop, Poke, find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.primitives import PLAIN
 from soft_estimator.perception.scan import ScannedBody, with_cells
 from soft_estimator.perception.scan_choice import choose_body
 from soft_estimator.perception.scan_frames import ScanData, gather
+from soft_estimator.perception.scan_sides import join_sides
 from soft_estimator.perception.sensor_noise import learn_noise
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
 from soft_estimator.recordings.adjusted import Choice
@@ -45,6 +46,8 @@ NOISE_FRAMES, SCAN_FRAMES = 8, 8
 # shape, a duck of 8 kPa comes back 25 % too soft with the former, and 15 % with the latter, before what is left of the
 # grid's error is taken off.
 CELLS, CELLS_OF_OTHERS = 400, 1000
+_MOST_SIDES = 7  # beside the longest still part
+_SAME_PLACE_M = 0.003  # an object whose middle moved by less was not turned
 _FUSION_CELLS = 3000  # what was seen is fused as finely as a grid of so many cells would need
 
 _LEAST_RATE_HZ = 18.0
@@ -120,6 +123,8 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         still = _still(survey)
         data, cloud = _gathered(recording, survey, still, finder, options, progress)
         body = _rest_shape(data, options)
+        if body.prior not in PLAIN:
+            body = _all_round(body, data, _other_sides(recording, survey, still, finder, options), options, progress)
         rest_low_m = float(np.median([survey.sightings[k].low_m for k in still]))
         # Once more, now that its size is known: a hand that holds it is no part of it.
         known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
@@ -195,9 +200,9 @@ def _gathered(
     still: list[int],
     finder: FinderSettings,
     options: MeasureOptions,
-    progress: Progress | None,
+    progress: Progress | None = None,
 ) -> tuple[ScanData, Cloud]:
-    """What the still part shows of the object, and a cloud of it."""
+    """What a still part shows of the object, and a cloud of it."""
     chosen = [still[k] for k in np.unique(np.linspace(0, len(still) - 1, SCAN_FRAMES).round().astype(int))]
     frames = [recording[survey.sightings[k].index] for k in chosen]
     clouds = [frame.usable() for frame in frames]
@@ -208,6 +213,47 @@ def _gathered(
         return gather(clouds, fine, finder, [frame.mask for frame in frames]), clouds[0]
     except ValueError as error:
         raise NotMeasured(f"no rest shape: {error}") from error
+
+
+def _other_sides(
+    recording: Recording, survey: Survey, still: list[int], finder: FinderSettings, options: MeasureOptions
+) -> list[ScanData]:
+    """What the other still parts show, where the object lies otherwise than in those before."""
+    seen, middles = survey.sightings, [_middle_m(survey, still)]
+    out: list[ScanData] = []
+    for part in sorted(still_parts(survey.sightings), key=len, reverse=True):
+        middle = _middle_m(survey, part)
+        if len(out) >= _MOST_SIDES or min(np.linalg.norm(middle - other) for other in middles) < _SAME_PLACE_M:
+            continue
+        try:
+            out.append(_gathered(recording, survey, part, finder, options)[0])
+        except NotMeasured as error:
+            _log.info("the part from %.2f s shows no side of it: %s", seen[part[0]].time_s, error)
+            continue
+        middles.append(middle)
+    return out
+
+
+def _middle_m(survey: Survey, part: list[int]) -> np.ndarray:
+    return np.asarray(np.median([survey.sightings[k].middle_m for k in part], axis=0))
+
+
+def _all_round(
+    body: ScannedBody, first: ScanData, others: list[ScanData], options: MeasureOptions, progress: Progress | None
+) -> ScannedBody:
+    """The body from all sides of it that were shown and belong together, or as one side shows it."""
+    if not others:
+        return body
+    if progress is not None:
+        progress("joining its sides", 0, 1)
+    data = join_sides([first, *others])
+    if len(data.frames) == len(first.frames):
+        return replace(body, notes=(*body.notes, *data.notes[len(first.notes) :]))
+    try:
+        return _rest_shape(data, options)
+    except NotMeasured as error:
+        said = f"{len(others) + 1} sides of it were shown, and do not make one body ({error}): one of them is used"
+        return replace(body, notes=(*body.notes, said))
 
 
 def _rest_shape(data: ScanData, options: MeasureOptions) -> ScannedBody:

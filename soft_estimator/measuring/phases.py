@@ -56,9 +56,9 @@ class Poke:
         return {"first_s": self.first_s, "last_s": self.last_s, "frames": self.frames}
 
 
-def still_part(sightings: list[Sighting]) -> list[int]:
-    """Numbers of the sightings in which the object lies still on the table: the longest run of them."""
-    best: list[int] = []
+def still_parts(sightings: list[Sighting]) -> list[list[int]]:
+    """Numbers of the sightings of every part in which the object lies still on the table, in order of time."""
+    parts: list[list[int]] = []
     run: list[int] = []
     for k, seen in enumerate(sightings):
         on_table = seen.low_m < max(_ON_TABLE_M, 0.5 * seen.high_m) and not seen.touched
@@ -67,11 +67,18 @@ def still_part(sightings: list[Sighting]) -> list[int]:
             apart = not 0 < seen.time_s - before.time_s <= TOGETHER_S
             middle = np.median([sightings[i].middle_m for i in run], axis=0)
             if apart or np.linalg.norm(seen.middle_m - middle) > _STILL_M:
+                parts.append(run)
                 run = []
+        elif run:
+            parts.append(run)
+            run = []
         run = [*run, k] if on_table else []
-        if len(run) > len(best):
-            best = run
-    return best if len(best) >= _LEAST_STILL else []
+    return [part for part in [*parts, run] if len(part) >= _LEAST_STILL]
+
+
+def still_part(sightings: list[Sighting]) -> list[int]:
+    """Numbers of the sightings in which the object lies still on the table: the longest run of them."""
+    return max(still_parts(sightings), key=len, default=[])
 
 
 def find_drops(sightings: list[Sighting], rest_low_m: float) -> list[Drop]:

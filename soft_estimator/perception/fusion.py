@@ -74,6 +74,11 @@ class Field:
         """Height of each node layer above the body frame's z = 0 [m], (nz,)."""
         return self.origin_m[2] + self.spacing_m * np.arange(self.total.shape[2])
 
+    def heights_above_m(self, plane: np.ndarray) -> np.ndarray:
+        """Heights [m] of the nodes above a plane (n, d), (nx, ny, nz)."""
+        x, y, z = (self.origin_m[a] + self.spacing_m * np.arange(self.total.shape[a]) for a in range(3))
+        return np.asarray(plane[0] * x[:, None, None] + plane[1] * y[:, None] + plane[2] * z + plane[3])
+
 
 def make_view(
     cloud: Cloud, body: np.ndarray, support: np.ndarray, ignored: np.ndarray, noise: NoiseSettings, smooth_px: int

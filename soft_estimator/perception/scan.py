@@ -105,7 +105,7 @@ def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
         low, high = np.minimum(low, mapped.min(axis=0) - grow), np.maximum(high, mapped.max(axis=0) + grow)
     elif settings.prior in ("none", "balls"):
         low, high = low - reach, high + reach
-    real = fuse(views, frame, low, high, data.voxel_m, *budget)
+    real = _without_below(fuse(views, frame, low, high, data.voxel_m, *budget), data)
     fused = fuse([*views, *copies], frame, low, high, data.voxel_m, *budget) if copies else real
     seen = fuse([view.of_body() for view in views], frame, low, high, data.voxel_m, *budget)
     truncation = data.truncation_m
@@ -117,6 +117,14 @@ def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
     elif settings.prior == "balls":
         unknown = union_m(real, *inner_balls(real, seen, data.stands))
     return _finish(seen, fused, unknown, data, settings, notes)
+
+
+def _without_below(field: Field, data: ScanData) -> Field:
+    """A field in which the space below other tables that the object stood on is free, from a voxel on."""
+    free = field.free.copy()
+    for plane in data.supports:
+        free += len(data.views) * (field.heights_above_m(plane) < -field.spacing_m)
+    return replace(field, free=free)
 
 
 def _symmetric_views(views: list[View], frame: Frame, motions: list[Frame]) -> list[View]:
@@ -163,6 +171,8 @@ def _finish(
         bare = (fused.weight > 0) & (seen_by.weight == 0) & (np.abs(fused.heights_m()) < fused.truncation_m)
         phi = np.where(bare, np.maximum(phi, 0.5 * fused.spacing_m), phi)
         phi = np.maximum(phi, -fused.heights_m())
+    for plane in data.supports:
+        phi = np.maximum(phi, np.minimum(-fused.heights_above_m(plane), fused.truncation_m))
     phi = _without_fins(phi, fused)
     phi = _one_piece(phi, fused.truncation_m, near_surface(seen_by))
     rough = SignedDistanceGrid(phi, fused.origin_m, fused.spacing_m)

@@ -29,6 +29,7 @@ class ScanData:
         frame: body frame to fixed frame. local_m: all points of the object in the body frame, (n, 3) [m].
         voxel_m, truncation_m: resolution of the fusion [m]. std_m: noise of a point at the object's depth [m].
         views: the frames as images. noise: the sensor's. notes: what a reader should know.
+        supports: tables that it stood on turned otherwise (see `scan_sides`), (n, d) in the body frame.
     """
 
     frames: list[tuple[Cloud, ObjectPoints]]
@@ -41,6 +42,7 @@ class ScanData:
     views: list[View]
     noise: NoiseSettings
     notes: tuple[str, ...]
+    supports: tuple[np.ndarray, ...] = ()
 
     @property
     def stands(self) -> bool:
