@@ -47,7 +47,8 @@ NOISE_FRAMES, SCAN_FRAMES = 8, 8
 # grid's error is taken off.
 CELLS, CELLS_OF_OTHERS = 400, 1000
 _MOST_SIDES = 7  # beside the longest still part
-_SAME_PLACE_M = 0.003  # an object whose middle moved by less was not turned
+_SAME_PLACE_M = 0.001  # an object whose middle moved by less was not turned
+_LAID_M = 0.02  # above where its lower edge was: it is held up, not laid on another side
 _FUSION_CELLS = 3000  # what was seen is fused as finely as a grid of so many cells would need
 
 _LEAST_RATE_HZ = 18.0
@@ -125,7 +126,7 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         body = _rest_shape(data, options)
         if body.prior not in PLAIN:
             body = _all_round(body, data, _other_sides(recording, survey, still, finder, options), options, progress)
-        rest_low_m = float(np.median([survey.sightings[k].low_m for k in still]))
+        rest_low_m = _low_m(survey, still)
         # Once more, now that its size is known: a hand that holds it is no part of it.
         known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
         survey = look_through(recording, known, progress, "following the object")
@@ -223,6 +224,8 @@ def _other_sides(
     out: list[ScanData] = []
     for part in sorted(still_parts(survey.sightings), key=len, reverse=True):
         middle = _middle_m(survey, part)
+        if _low_m(survey, part) > _low_m(survey, still) + _LAID_M:
+            continue
         if len(out) >= _MOST_SIDES or min(np.linalg.norm(middle - other) for other in middles) < _SAME_PLACE_M:
             continue
         try:
@@ -236,6 +239,11 @@ def _other_sides(
 
 def _middle_m(survey: Survey, part: list[int]) -> np.ndarray:
     return np.asarray(np.median([survey.sightings[k].middle_m for k in part], axis=0))
+
+
+def _low_m(survey: Survey, part: list[int]) -> float:
+    """Height of the lower edge of what is seen of the object in a part [m]."""
+    return float(np.median([survey.sightings[k].low_m for k in part]))
 
 
 def _all_round(

@@ -39,6 +39,10 @@ class View:
         """The same image, whose only surface is the object's."""
         return replace(self, surface=self.body)
 
+    def of_support(self) -> View:
+        """The same image, whose only surface is the support's."""
+        return replace(self, surface=self.surface & ~self.body)
+
     def seen_from(self, rotation: np.ndarray, shift_m: np.ndarray) -> View:
         """The same image taken by a camera moved with x ↦ rotation · x + shift (a symmetry of the scene)."""
         return replace(self, rotation=rotation @ self.rotation, translation_m=rotation @ self.translation_m + shift_m)

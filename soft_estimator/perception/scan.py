@@ -19,8 +19,11 @@ from soft_estimator.perception.objects import ObjectPoints, Why
 from soft_estimator.perception.poisson import poisson_distance_m
 from soft_estimator.perception.rest_shape import REFINEMENT, grid_with_cells
 from soft_estimator.perception.scan_frames import Frame, ScanData, gather
-from soft_estimator.perception.settings import FinderSettings, ScanSettings
+from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
 from soft_estimator.perception.symmetry import find_symmetry
+
+# What `fuse` takes beside the views: frame, lowest and highest corner, voxel, truncation, noise, node budget.
+_Box = tuple[Frame, np.ndarray, np.ndarray, float, float, NoiseSettings, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +108,11 @@ def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
         low, high = np.minimum(low, mapped.min(axis=0) - grow), np.maximum(high, mapped.max(axis=0) + grow)
     elif settings.prior in ("none", "balls"):
         low, high = low - reach, high + reach
-    real = _without_below(fuse(views, frame, low, high, data.voxel_m, *budget), data)
-    fused = fuse([*views, *copies], frame, low, high, data.voxel_m, *budget) if copies else real
-    seen = fuse([view.of_body() for view in views], frame, low, high, data.voxel_m, *budget)
+    box = (frame, low, high, data.voxel_m, *budget)
+    real = _without_tables(fuse(views, *box), data, box)
+    tables = [(support.plane, fuse(support.others, *box).weight > 0) for support in data.supports]
+    fused = fuse([*views, *copies], *box) if copies else real
+    seen = fuse([view.of_body() for view in views], *box)
     truncation = data.truncation_m
     unknown = np.array(-truncation)
     if settings.prior == "extrusion":
@@ -116,14 +121,17 @@ def close_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
         unknown = np.clip(poisson_distance_m(real, views, frame, data.stands), -truncation, truncation)
     elif settings.prior == "balls":
         unknown = union_m(real, *inner_balls(real, seen, data.stands))
-    return _finish(seen, fused, unknown, data, settings, notes)
+    return _finish(seen, fused, unknown, data, settings, notes, tables)
 
 
-def _without_below(field: Field, data: ScanData) -> Field:
-    """A field in which the space below other tables that the object stood on is free, from a voxel on."""
-    free = field.free.copy()
-    for plane in data.supports:
-        free += len(data.views) * (field.heights_above_m(plane) < -field.spacing_m)
+def _without_tables(field: Field, data: ScanData, box: _Box) -> Field:
+    """A field in which the space below each of the tables that the object stood on is free, from a voxel on, and that
+    just above them where they were seen bare."""
+    free, unseen, h = field.free.copy(), field.weight == 0, field.spacing_m
+    for support in data.supports:
+        bare = fuse(support.own, *box)
+        above = (bare.weight > 0) & (bare.total > 0.5 * h * bare.weight)
+        free += len(data.views) * (unseen & (above | (field.heights_above_m(support.plane) < -h)))
     return replace(field, free=free)
 
 
@@ -161,7 +169,9 @@ def _finish(
     data: ScanData,
     settings: ScanSettings,
     notes: list[str],
+    tables: list[tuple[np.ndarray, np.ndarray]],
 ) -> ScannedBody:
+    """tables: of sides that were joined, each with the nodes around which it was seen standing otherwise."""
     distance, stands = fused.distance_m, data.stands
     phi = np.where(np.isnan(distance), unknown, distance)
     if settings.prior == "balls":  # a trail of stray pixels along a ray touches no ball from within
@@ -171,8 +181,9 @@ def _finish(
         bare = (fused.weight > 0) & (seen_by.weight == 0) & (np.abs(fused.heights_m()) < fused.truncation_m)
         phi = np.where(bare, np.maximum(phi, 0.5 * fused.spacing_m), phi)
         phi = np.maximum(phi, -fused.heights_m())
-    for plane in data.supports:
-        phi = np.maximum(phi, np.minimum(-fused.heights_above_m(plane), fused.truncation_m))
+    for plane, otherwise in tables:
+        below = np.minimum(-fused.heights_above_m(plane), fused.truncation_m)
+        phi = np.where(otherwise, phi, np.maximum(phi, below))
     phi = _without_fins(phi, fused)
     phi = _one_piece(phi, fused.truncation_m, near_surface(seen_by))
     rough = SignedDistanceGrid(phi, fused.origin_m, fused.spacing_m)

@@ -21,6 +21,16 @@ _STILL_SIGMAS, _STILL_M = 3.0, 0.002
 
 
 @dataclass(frozen=True, eq=False)
+class Support:
+    """A table that the object stood on in some of the views, (n, d) in the body frame; those views, with the table as
+    their surface; and the others, in which it stood otherwise and shows what that table flattened and hid."""
+
+    plane: np.ndarray
+    own: list[View]
+    others: list[View]
+
+
+@dataclass(frozen=True, eq=False)
 class ScanData:
     """Static frames made ready.
 
@@ -29,7 +39,7 @@ class ScanData:
         frame: body frame to fixed frame. local_m: all points of the object in the body frame, (n, 3) [m].
         voxel_m, truncation_m: resolution of the fusion [m]. std_m: noise of a point at the object's depth [m].
         views: the frames as images. noise: the sensor's. notes: what a reader should know.
-        supports: tables that it stood on turned otherwise (see `scan_sides`), (n, d) in the body frame.
+        supports: of sides that were joined (see `scan_sides`), whose `plane` is None: all tables that it stood on.
     """
 
     frames: list[tuple[Cloud, ObjectPoints]]
@@ -42,7 +52,7 @@ class ScanData:
     views: list[View]
     noise: NoiseSettings
     notes: tuple[str, ...]
-    supports: tuple[np.ndarray, ...] = ()
+    supports: tuple[Support, ...] = ()
 
     @property
     def stands(self) -> bool:

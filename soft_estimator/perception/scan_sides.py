@@ -19,7 +19,7 @@ from scipy.spatial.transform import Rotation
 from soft_estimator.backends.cpu.two_way import two_way
 from soft_estimator.perception.fusion import Field, View, fuse
 from soft_estimator.perception.placed_shape import Pose
-from soft_estimator.perception.scan_frames import ScanData
+from soft_estimator.perception.scan_frames import ScanData, Support
 
 _UNSEEN = 0.35  # truncations: what lying in space that the other part did not see costs, so that parts stay together
 _BLUR = (3.0, 1.5, 0.7)  # voxels, of what a pose is judged by, from the first look to the last
@@ -110,25 +110,41 @@ def _stands_alike(rotation: np.ndarray) -> bool:
 def _together(joined: list[Placed], notes: list[str]) -> ScanData:
     """One scan in the frame of the first part."""
     first = joined[0].data
-    views, points, supports = list(first.views), [first.local_m], []
-    for one in joined[1:]:
-        views += _moved_views(one, first)
-        points.append(one.data.local_m @ one.rotation.T + one.translation_m)
-        if one.data.stands and not _stands_alike(one.rotation):
-            up = one.rotation[:, 2]
-            supports.append(np.append(up, -up @ one.translation_m))
-    frames = [frame for one in joined for frame in one.data.frames]
+    if len(joined) == 1:
+        return replace(first, notes=(*first.notes, *notes))
+    supports: list[Support] = []
+    for one in joined:
+        plane = _table(one)
+        if one.data.stands and all(np.abs(plane - other.plane).max() > 1e-9 for other in supports):
+            like = [np.abs(plane - _table(other)).max() <= 1e-9 for other in joined]
+            own = [v.of_support() for k, other in enumerate(joined) if like[k] for v in _seen_by(other, first)]
+            unlike = [v for k, other in enumerate(joined) if not like[k] for v in _moved_views(other, first)]
+            supports.append(Support(plane, own, unlike))
     return replace(
-        first, frames=frames, views=views, local_m=np.concatenate(points), supports=tuple(supports),
+        first, plane=None, supports=tuple(supports),
+        frames=[frame for one in joined for frame in one.data.frames],
+        views=[view for one in joined for view in _moved_views(one, first)],
+        local_m=np.concatenate([one.data.local_m @ one.rotation.T + one.translation_m for one in joined]),
         notes=(*first.notes, *notes),
     )  # fmt: skip
 
 
+def _table(one: Placed) -> np.ndarray:
+    """The table of a part (n, d) in the frame of the first."""
+    up = one.rotation[:, 2]
+    return np.append(up, -up @ one.translation_m)
+
+
 def _moved_views(one: Placed, first: ScanData) -> list[View]:
-    """The views of a part as if its camera had moved and the first part stayed; its table is no surface there."""
+    """The views of a part in the frame of the first; its table is no surface there."""
+    return [view.of_body() for view in _seen_by(one, first)]
+
+
+def _seen_by(one: Placed, first: ScanData) -> list[View]:
+    """The views of a part as if its camera had moved and the first part stayed."""
     turn = first.frame[0] @ one.rotation @ one.data.frame[0].T
     shift = first.frame[0] @ one.translation_m + first.frame[1] - turn @ one.data.frame[1]
-    return [view.of_body().seen_from(turn, shift) for view in one.data.views]
+    return [view.seen_from(turn, shift) for view in one.data.views]
 
 
 class _Surface:
@@ -186,9 +202,7 @@ class _Evidence(_Surface):
         free = (field.free > 0.5 * views) & ~(near < self.spacing_m)
         if not one.data.stands:
             return free
-        up = one.rotation[:, 2]
-        above = field.heights_above_m(np.append(up, -up @ one.translation_m))
-        return free | (above < -0.5 * self.spacing_m)
+        return free | (field.heights_above_m(_table(one)) < -0.5 * self.spacing_m)
 
     def _costs(self, free: np.ndarray) -> list[np.ndarray]:
         """What a point of the other part costs at the nodes, in truncations, ever less blurred."""

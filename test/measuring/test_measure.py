@@ -10,7 +10,7 @@ import pytest
 from measuring_film import write_ball
 
 from soft_estimator.cli import main
-from soft_estimator.measuring.phases import find_drops, find_pokes, still_part
+from soft_estimator.measuring.phases import find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Sighting
 
 
@@ -48,6 +48,15 @@ def test_the_still_part_and_the_drop_are_found() -> None:
     assert drop.first == 10 and drop.touch == 15
     assert 1.53 - 0.33 - 0.05 < drop.speed_m_s < 1.53 + 0.05
     assert seen[drop.last].time_s - seen[drop.touch].time_s <= 0.31
+
+
+def test_every_still_part_is_found() -> None:
+    """Ten frames, seven after a hand came and moved it by 3 cm, and four, which are too few."""
+    seen = sightings([0.0] * 10) + [replace(s, touched=True) for s in sightings([0.0] * 5)]
+    seen += sightings([0.0] * 7, x_m=0.03) + sightings([0.0] * 4, x_m=0.06)
+    seen = [replace(s, index=k, time_s=k / 30) for k, s in enumerate(seen)]
+    assert still_parts(seen) == [list(range(10)), list(range(15, 22))]
+    assert still_part(seen) == list(range(10))
 
 
 def test_a_drop_begins_with_the_frames_that_show_the_object_alone() -> None:
