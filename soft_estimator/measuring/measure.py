@@ -48,6 +48,8 @@ NOISE_FRAMES, SCAN_FRAMES = 8, 8
 CELLS, CELLS_OF_OTHERS = 400, 1000
 _MOST_SIDES = 7  # beside the longest still part
 _SAME_PLACE_M = 0.001  # an object whose middle moved by less was not turned
+# Times that of the longest still part: a duck that trembles after a drop has 2.1, laid on six sides 0.8 to 1.2.
+_UNREST = 1.6
 _LAID_M = 0.02  # above where its lower edge was: it is held up, not laid on another side
 _FUSION_CELLS = 3000  # what was seen is fused as finely as a grid of so many cells would need
 
@@ -224,7 +226,8 @@ def _other_sides(
     out: list[ScanData] = []
     for part in sorted(still_parts(survey.sightings), key=len, reverse=True):
         middle = _middle_m(survey, part)
-        if _low_m(survey, part) > _low_m(survey, still) + _LAID_M:
+        held = _low_m(survey, part) > _low_m(survey, still) + _LAID_M
+        if held or _unrest_m(survey, part) > _UNREST * _unrest_m(survey, still):
             continue
         if len(out) >= _MOST_SIDES or min(np.linalg.norm(middle - other) for other in middles) < _SAME_PLACE_M:
             continue
@@ -244,6 +247,12 @@ def _middle_m(survey: Survey, part: list[int]) -> np.ndarray:
 def _low_m(survey: Survey, part: list[int]) -> float:
     """Height of the lower edge of what is seen of the object in a part [m]."""
     return float(np.median([survey.sightings[k].low_m for k in part]))
+
+
+def _unrest_m(survey: Survey, part: list[int]) -> float:
+    """How far the object's middle is off where it is in most frames of a part, rms [m]."""
+    middle = _middle_m(survey, part)
+    return float(np.sqrt(np.mean([np.sum((survey.sightings[k].middle_m - middle) ** 2) for k in part])))
 
 
 def _all_round(
