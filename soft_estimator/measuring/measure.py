@@ -263,12 +263,12 @@ def _all_round(
         return body
     if progress is not None:
         progress("joining its sides", 0, 1)
-    data = join_sides([first, *others])
-    if len(data.frames) == len(first.frames):
-        return replace(body, notes=(*body.notes, *data.notes[len(first.notes) :]))
     try:
+        data = join_sides([first, *others])
+        if len(data.frames) == len(first.frames):
+            return replace(body, notes=(*body.notes, *data.notes[len(first.notes) :]))
         return _rest_shape(data, options)
-    except NotMeasured as error:
+    except ValueError as error:  # one side that will not do must not lose the others
         said = f"{len(others) + 1} sides of it were shown, and do not make one body ({error}): one of them is used"
         return replace(body, notes=(*body.notes, said))
 

@@ -30,7 +30,7 @@ def inner_balls(field: Field, body: Field, stands: bool) -> tuple[np.ndarray, np
     Args:
         field: of all that was seen. body: of the object alone, on the same nodes. stands: on the support at z = 0.
     """
-    places, normals = surface_places(body)
+    places, normals = _surface(body)
     if len(places) == 0:
         return places, np.zeros(0)
     obstacles = np.concatenate([_edge_of_free(field), places + _BEYOND * body.spacing_m * normals])
@@ -78,7 +78,7 @@ def _edge_of_free(field: Field) -> np.ndarray:
     return field.origin_m + field.spacing_m * np.argwhere(edge)
 
 
-def surface_places(body: Field) -> tuple[np.ndarray, np.ndarray]:
+def _surface(body: Field) -> tuple[np.ndarray, np.ndarray]:
     """Places on the seen surface (n, 3) [m], and the normals outwards there (n, 3)."""
     known = body.weight > 0
     weight, total = (ndimage.gaussian_filter(np.where(known, part, 0.0), _SMOOTH) for part in (body.weight, body.total))

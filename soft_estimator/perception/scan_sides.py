@@ -47,7 +47,6 @@ _REACH = 0.7  # of the object's width: how far around it what was seen free is k
 _VIEWS, _NODES = 3, 20_000_000  # images of a part that tell what is free, and nodes of the field at most
 _LEAST_SHARED = 0.02  # of a part's surface seen by the others, too
 _MOST_OFF = 0.27  # voxels rms, of the surface that is shared
-_LEAST_TURN_RAD = 0.25  # a part that is turned by less shows nothing new
 _NOWHERE = (np.eye(3), np.zeros(3))
 _log = logging.getLogger(__name__)
 
@@ -244,12 +243,11 @@ def _surface_of(data: ScanData) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class _Match:
-    """A pose of a part among others, x = rotation · x_part + translation: what it costs; the share of its surface that
-    the others saw, too; how far that is off, rms [voxels]; and whether there is no other pose as good."""
+    """A pose of a part among others, x = rotation · x_part + translation: the share of its surface that the others
+    saw, too; how far that is off, rms [voxels]; and whether there is no other pose as good."""
 
     rotation: np.ndarray
     translation_m: np.ndarray
-    cost: float
     shared: float
     off: float
     sure: bool
@@ -276,7 +274,7 @@ def _match(known: _Evidence, part: _Evidence) -> _Match | None:
         "on the same side" if alike else "on another side", cost, next_best, 100 * match.shared, match.off,
         "" if sure else ": not sure",
     )  # fmt: skip
-    return replace(match, cost=cost, sure=sure)
+    return replace(match, sure=sure)
 
 
 def _searched(known: _Evidence, part: _Evidence, turns: list[np.ndarray], upright: bool) -> list[tuple[float, Pose]]:
@@ -362,7 +360,7 @@ def _refined(known: _Surface, part: _Surface, turn: np.ndarray, shift: np.ndarra
         shared, off = float(mine.mean()), float(np.sqrt(np.mean(rows[:, 6] ** 2)) / h)
         if within <= 1.5 * h and np.abs(move[:3]).max() < 1e-4 and np.abs(move[3:]).max() < 1e-5:
             break
-    return _Match(turn, shift, 0.0, shared, off, shared > _LEAST_SHARED and off < _MOST_OFF)
+    return _Match(turn, shift, shared, off, shared > _LEAST_SHARED and off < _MOST_OFF)
 
 
 def _pairs(

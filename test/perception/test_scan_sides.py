@@ -25,7 +25,7 @@ def camera() -> PinholeCamera:
 
 
 def side(body: Body, turn: np.ndarray, seed: int, shift_m: tuple[float, float] = (0.0, 0.0)) -> ScanData:
-    """Four frames of a body turned and shifted on the table, before one camera."""
+    """Three frames of a body turned and shifted on the table, before one camera."""
     vertices, faces = body.mesh
     at = np.array([*shift_m, -float((vertices @ turn.T)[:, 2].min())])
     shots = [shoot(camera(), [moved((vertices, faces), turn, at), table()], 10 * seed + k) for k in range(3)]
