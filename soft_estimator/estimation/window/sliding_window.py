@@ -29,9 +29,10 @@ from soft_estimator.estimation.window.current_episode import CurrentEpisode
 from soft_estimator.estimation.window.episode import Episodes, Locate, looks
 from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, frame_of
 from soft_estimator.estimation.window.lasting import Lasting, SeenPlane
-from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate, unvouched
+from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.own_points import TOUCHED
 from soft_estimator.estimation.window.own_step import Refined, StepError
+from soft_estimator.estimation.window.put_off import WorkPutOff
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.tool_paths import ToolPaths
@@ -98,6 +99,7 @@ class SlidingWindow:
         self.counters, self.refusals = Counters(), Refusals()
         self._bent = BentStarts()
         self._episode = CurrentEpisode(self.episodes, self._step_error, self._bent, led=bool(self.tools.paths))
+        self._put_off = WorkPutOff(self._episode, self._step_error)
         self._admission = Admission(self._episode, self.tools, self.counters, self.refusals)
         self.last: LiveEstimate | None = None
         self.hurry: Callable[[], bool] | None = None
@@ -243,33 +245,20 @@ class SlidingWindow:
     @property
     def puts_off(self) -> bool:
         """Whether there is work that waits for a pause between frames."""
-        return self._episode.others.searching or (self.status == "tracking" and self._step_error.put_off)
+        return self._put_off.waits
 
     def catch_up(self) -> LiveEstimate | None:
         """A piece of the work that was put off: what is known once it is done; None while there is more of it, or
         nothing new."""
-        others, start = self._episode.others, self.clock()
+        start, last = self.clock(), self.last
         self.tools.count_from(self._episode.since_s)
-        if others.searching:
-            others.spend(1)
-            self._episode.fit = others.taken(self._fit)
-            if self._episode.correct() or self.puts_off:
-                return None
-        elif self._fit is not None and self._step_error.put_off:
-            self._step_error.look(self._fit, self._fit.answer(), self.lasting)
-        else:
-            return None
-        fit, last = self._fit, self.last
-        if fit is None or last is None or self.status != "tracking":
+        fit = self._put_off.do_a_piece()
+        if fit is None or last is None:
             return None
         answer = fit.answer()
         said = self._published(fit, answer, fit.settled(-1, answer.z), last.stamp_s, start, self._bent.notes)
-        self.last = self._vouched(said)
+        self.last = self._put_off.vouched(said)
         return self.last
-
-    def _vouched(self, said: LiveEstimate) -> LiveEstimate:
-        """An estimate as it may be published: of one that is still on its way no value counts as observed."""
-        return said if said.settled and not self._episode.others.searching else unvouched(said)
 
     def _take_in(
         self, frame: Any, start: float, notes: tuple[str, ...], beside: Sequence[WrenchFrame] = ()
@@ -346,7 +335,7 @@ class SlidingWindow:
         if others.searching:
             notes = (*notes, "other stiffnesses are still tried: no value is vouched for until they are")
         said = self._published(fit, answer, newest, stamp_s, start, notes)
-        self.last = self._vouched(said)
+        self.last = self._put_off.vouched(said)
         return self.last
 
     def _published(
