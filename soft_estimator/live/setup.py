@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_estimation import PARAMETERS
 from soft_estimator.config_live import WindowConfig
@@ -15,6 +16,7 @@ from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.tool_wrench import ToolWrench
 from soft_estimator.estimation.window.episode import FoundPose, Locate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.live.finer_scene import FinerScene
 from soft_estimator.live.tools import Tools, tools_of
 from soft_estimator.perception.placed_shape import prepare_model
 from soft_estimator.perception.register import PoseFit, PoseRefused, register
@@ -54,7 +56,7 @@ def build_window(
         )
     variables = variables_of(scene, estimate)
     prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
-    model = (tools or tools_of(scene)).model or scene.model
+    backend, model = backend or CpuBackend(), (tools or tools_of(scene)).model or scene.model
     return SlidingWindow(
         model,
         variables.reference,
@@ -67,6 +69,7 @@ def build_window(
         loss=RobustLoss(estimate.loss.kind, estimate.loss.threshold),
         known=estimate.known_to,
         residual=[ToolWrench(model)] if model.obstacles else (),
+        finer=FinerScene(scene, model, backend) if model.obstacles else None,
     )
 
 

@@ -22,10 +22,9 @@ from soft_estimator.estimation.window.own_step import Refined, move_with
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.solver import SolverError
-from soft_estimator.scene.finer import on_finer_grid
+from soft_estimator.scene.finer import MOST_NODES, on_finer_grid
 from soft_estimator.scene.scene import Scene
 
-MOST_NODES = 60_000  # of the finer grid: eight times those of the body
 CONTACT = ("contact", "the give of the contact", "give the scene a stiffer contact, and shorter steps")
 # Deviations of log E, of the part by which the contact gives of what the body does: a box of 40 kPa that was dropped on
 # its edges came back off by 2.7 of it, a ball on a known plane by 0.3.

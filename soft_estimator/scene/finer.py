@@ -9,6 +9,7 @@ from soft_estimator.geometry.shapes import interpolated
 from soft_estimator.scene.clamps import held_as
 from soft_estimator.scene.scene import Scene, assemble_scene, body_of
 
+MOST_NODES = 60_000  # of a finer grid that an answer is compared with: eight times those of the body
 DETAILED_SKIN = "detail"  # of `body.skin`
 
 

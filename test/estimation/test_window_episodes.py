@@ -333,7 +333,7 @@ def test_a_window_that_ends_before_it_has_settled_is_searched_all_the_same(torus
     assert episode.correct() and episode.fit is None and episode.others.found_late is None
     np.testing.assert_allclose(window.lasting.learnt.knowledge.mean[:2], late.answer().z[:2])
     for led in (False, True):  # tools' times count from one episode's start: a search there ends with it
-        other = CurrentEpisode(window.episodes, window._step_error, window._bent, led)
+        other = CurrentEpisode(window.episodes, window._own_errors, window._bent, led)
         other.others.before_learning(wrong, claimed, variables)
         other.end()
         assert other.others.searching is not led

@@ -94,7 +94,7 @@ def replayed(recorded: Path) -> ReplayResult:
 
 def test_a_known_tool_tells_the_stiffness(replayed: ReplayResult) -> None:
     """E inside its interval and within a tenth; nothing was started anew, and no frame was said to be touched by
-    something. Seen: 30.7 ± 1.3 kPa for 30."""
+    something. Seen: 30.1 ± 1.3 kPa for 30."""
     (young,) = replayed.metrics["parameters"]
     frames = replayed.metrics["frames"]
     assert young["observable"] and young["low_95"] < 3e4 < young["high_95"] and abs(young["error_relative"]) < 0.1
@@ -251,7 +251,7 @@ POKE = {
 def test_the_force_on_a_tool_is_a_residual_of_the_window(tmp_path: Path) -> None:
     """A block that stands fast is poked, in a recording of half the spacing and a quarter of the step. Where the ball
     goes is given, so that the picture alone says little of E (± 80 % seen); with the force E is within a tenth and in
-    its interval, known to less than 5 %. The window slides over what was felt. Seen: 29.5 ± 0.8 kPa for 30."""
+    its interval, known to less than 5 %. The window slides over what was felt. Seen: 30.1 ± 0.8 kPa for 30."""
     ball_m, law = {"radius_m": 0.06}, {"stiffness_pa_per_m": 2e7}
     path = [{"time_s": 0}, {"time_s": 0.16, "translation_m": [0, -0.012, 0]}]
     poking = {"shape": {"sphere": {**ball_m, "center_m": [0, 0.11, 0]}}, **law, "path": path}
@@ -265,6 +265,24 @@ def test_the_force_on_a_tool_is_a_residual_of_the_window(tmp_path: Path) -> None
     assert result.metrics["frames"]["frames_used"] == 6 and result.metrics["fits"] and not result.notes
     assert young["observable"] and young["low_95"] < 3e4 < young["high_95"] and abs(young["error_relative"]) < 0.1
     assert young["std"] < 0.05 * young["value"]
+
+
+def test_a_finger_narrower_than_the_cells(tmp_path: Path) -> None:
+    """The same block under a rod of 1 cm radius, on cells of 12 mm, in a recording of half the spacing: on that E would
+    move by more than a tenth, which is too far to be taken off, and stands in the interval. Seen: 26.5 ± 3.9 kPa for
+    30; with one contact point a triangle, and 1 % stated of the grid, it was 25.2 ± 0.9."""
+    rod_m = {"start_m": [0, 0, -0.05], "end_m": [0, 0, 0.05], "radius_m": 0.01}
+    place = {name: np.add(rod_m[name], [0.006, 0.06, 0]).tolist() for name in ("start_m", "end_m")}
+    path = [{"time_s": 0}, {"time_s": 0.16, "translation_m": [0, -0.008, 0]}]
+    poking = {"shape": {"capsule": {**rod_m, **place}}, "path": path}
+    scene = build_scene(load(SceneConfig, {**POKE, "obstacles": [poking]}, "scene"), Path())
+    record_scene(on_finer_grid(scene), choose_backend("cpu"), tmp_path / "bag", topics=("points",))
+    known = {**POKE, "obstacles": [{"shape": {"capsule": rod_m}, "tool_frame": "tool"}]}
+    config = load_replay({"scene": known}, Path())[0]
+    result = replay_bag(tmp_path / "bag", config, Path(), backend="cpu")
+    (young,) = result.metrics["parameters"]
+    assert result.metrics["frames"]["frames_used"] == 6 and result.metrics["fits"] and young["observable"]
+    assert young["low_95"] < 3e4 < young["high_95"], young
 
 
 def test_a_window_slides_over_a_body_that_lies_under_a_tool(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from soft_estimator.estimation.window.incoming import FrameOrder
 from soft_estimator.estimation.window.lasting import Learnt
 from soft_estimator.estimation.window.misfit import MisfitWatch
 from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
-from soft_estimator.estimation.window.own_step import StepError
+from soft_estimator.estimation.window.own_grid import OwnErrors
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 
 
@@ -25,9 +25,9 @@ class CurrentEpisode:
         misfit: of its newest frames. others: stiffnesses that are looked at before what is learnt first counts.
     """
 
-    def __init__(self, episodes: Episodes, step_error: StepError, bent: BentStarts, led: bool = False) -> None:
+    def __init__(self, episodes: Episodes, own_errors: OwnErrors, bent: BentStarts, led: bool = False) -> None:
         self.episodes, self.lasting = episodes, episodes.lasting
-        self._step_error, self._bent, self._led = step_error, bent, led
+        self._own_errors, self._bent, self._led = own_errors, bent, led
         self.fit: WindowFit | None = None
         self.others = OtherStiffnesses()
         self.end()
@@ -67,7 +67,7 @@ class CurrentEpisode:
         (self.others.abandon_episode if self._led else self.others.end_episode)()
         if not self.lasting.begun:  # what was looked at is not kept, so it is to be looked at again
             self.others = OtherStiffnesses()
-        self._step_error.end_episode()
+        self._own_errors.end_episode()
 
     def correct(self) -> bool:
         """Where a search found out late that an episode before had led to a wrong stiffness: end this one, which began
@@ -80,7 +80,7 @@ class CurrentEpisode:
             self.lasting.learnt = self.learnt_from(answer)
         else:
             self.lasting.forget()
-            self._step_error.forget()
+            self._own_errors.forget()
         self.end(self.order)
         return True
 

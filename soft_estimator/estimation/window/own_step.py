@@ -14,6 +14,7 @@ is slower in the simulation than it is, so that a fit makes it stiffer, by (ωΔ
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -124,16 +125,21 @@ def move_with(
     return Move(whole[places], change)
 
 
-class StepError:
-    """Follows a window from episode to episode.
+class OwnError(ABC):
+    """What a closer simulation of the frames at hand does to a window's answer, followed from episode to episode.
 
     Attributes:
-        change: of the residuals of the frames that were looked at last, with half the step; none where that failed.
+        source: of the error, as `fitting.discretisation` names it. seconds: of a look, in multiples of the time that
+            the window's own simulation takes.
+        change: of the residuals of the frames that were looked at last; none where that failed.
         put_off: whether a look is due that waits for a pause between frames.
     """
 
-    def __init__(self, steps: CutSteps, backend: Backend, kinds: Kinds) -> None:
-        self.steps, self.backend, self.kinds = steps, backend, kinds
+    source: tuple[str, str, str]
+    seconds: float
+
+    def __init__(self, backend: Backend, kinds: Kinds) -> None:
+        self.backend, self.kinds = backend, kinds
         self.forget()
 
     def forget(self) -> None:
@@ -152,7 +158,7 @@ class StepError:
         self._move = self._first
 
     def new_plane(self, lasting: Lasting) -> None:
-        """A plane was seen: knowledge of it is the camera's, not that of any step."""
+        """A plane was seen: knowledge of it is the camera's, not that of any simulation."""
         if self._move is not None:
             names = [v.name for v in lasting.variables.variables]
             self._move = np.where([*(name in PLANE for name in names), False], 0.0, self._move)
@@ -170,7 +176,7 @@ class StepError:
         in_time: Callable[[float], bool] | None = None,
         hurried: bool = False,
     ) -> None:
-        """After a frame: look at the window with half the step where that is due and there is time for it.
+        """After a frame: look at the window more closely where that is due and there is time for it.
 
         in_time: whether there is time for work of so many seconds; None: look in any case. hurried: newer frames wait,
             and so does the look, for a while: what an earlier one found still holds.
@@ -186,26 +192,59 @@ class StepError:
             if self.put_off:
                 self._late = self._late or self._move is None
                 return
-            # Twice the steps, without their changes; a window that has not settled needs its time for that.
-            self._late = not (answer.settled and in_time(2 * fit.seconds))
+            # A window that has not settled needs its time for that.
+            self._late = not (answer.settled and in_time(self.seconds * fit.seconds))
             if self._late:
                 return
         self._frames, self._std, self._late, self.put_off, self.change = 0, std, False, False, []
-        shorter = self.steps.half(fit.motion.model)
+        model, kinds = self.closer(fit)
         try:
-            found = move_with(shorter, self.kinds, self.backend, fit, lasting, self._before)
+            found = move_with(model, kinds, self.backend, fit, lasting, self._before)
             self._move, self.change = found.by, found.change
-        except SolverError as error:  # a motion that half the step cannot follow tells nothing of the other
+        except SolverError as error:  # a motion that cannot be followed more closely tells nothing of the other
             self._late = True
-            _log.info("not looked at with half the step: %s", error)
+            _log.info("%s was not looked at: %s", self.source[1], error)
 
     def refined(self, fit: WindowFit, lasting: Lasting) -> tuple[np.ndarray, Sequence[Effect]]:
         """What is to be taken off the lasting variables, (P,), and what is left as a deviation."""
-        count, model = len(lasting.variables), fit.motion.model
+        count = len(lasting.variables)
         move = np.zeros(count) if self._move is None else self._move[:count]
-        taken, left = taken_and_left(lasting.variables, fit.at.z[:count], move, STEP, model.integrator.order)
-        if self._late:  # nobody has looked: as much as the step does to a stiffness
-            turn = swing_rad_s(model, fit.motion.parameters(fit.at.z)) * model.integrator.step_s
+        taken, left = taken_and_left(lasting.variables, fit.at.z[:count], move, self.source, self.order(fit))
+        if self._late:
             relative = [v.transform in ("log", "logit") for v in lasting.variables.variables]
-            left = np.maximum(np.abs(left), np.where(relative, turn**2 / 6.0, 0.0))
-        return taken, (Effect(*STEP, np.diag(np.abs(left))),)
+            left = np.maximum(np.abs(left), np.where(relative, self.unseen(fit), 0.0))
+        return taken, (Effect(*self.source, np.diag(np.abs(left))),)
+
+    @abstractmethod
+    def closer(self, fit: WindowFit) -> tuple[Model, Kinds]:
+        """The window's model with half of what errs, and what frames are measured against there."""
+
+    @abstractmethod
+    def order(self, fit: WindowFit) -> int:
+        """The lowest one of the errors."""
+
+    @abstractmethod
+    def unseen(self, fit: WindowFit) -> float:
+        """Relative deviation of a stiffness that nobody has looked at."""
+
+
+class StepError(OwnError):
+    """That of the time step: twice as many of them, without their changes."""
+
+    source, seconds = STEP, 2.0
+
+    def __init__(self, steps: CutSteps, backend: Backend, kinds: Kinds) -> None:
+        self.steps = steps
+        super().__init__(backend, kinds)
+
+    def closer(self, fit: WindowFit) -> tuple[Model, Kinds]:
+        return self.steps.half(fit.motion.model), self.kinds
+
+    def order(self, fit: WindowFit) -> int:
+        return fit.motion.model.integrator.order
+
+    def unseen(self, fit: WindowFit) -> float:
+        """As much as the step does to it."""
+        model = fit.motion.model
+        turn = swing_rad_s(model, fit.motion.parameters(fit.at.z)) * model.integrator.step_s
+        return turn**2 / 6.0

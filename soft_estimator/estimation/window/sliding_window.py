@@ -30,8 +30,9 @@ from soft_estimator.estimation.window.episode import Episodes, Locate, looks
 from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, frame_of
 from soft_estimator.estimation.window.lasting import Lasting, SeenPlane
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
+from soft_estimator.estimation.window.own_grid import FinerGrid, OwnErrors, ToolGridError
 from soft_estimator.estimation.window.own_points import TOUCHED
-from soft_estimator.estimation.window.own_step import Refined, StepError
+from soft_estimator.estimation.window.own_step import OwnError, Refined, StepError
 from soft_estimator.estimation.window.put_off import WorkPutOff
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.time_budget import TimeBudget
@@ -56,6 +57,7 @@ class SlidingWindow:
         sensor_m: where the depth camera is [m], (3,): noise acts along its rays, and residuals are taken along them.
         residual: what frames are measured against, as in `Problem`; clouds by default against the surface.
         known: how far off what is not estimated may be; None: it is exact.
+        finer: the model on half the spacing, to look at frames in which a tool touches; None: nobody looks.
         clock: wall-clock seconds, used for the time budget and to say how long an update took.
 
     Attributes:
@@ -79,6 +81,7 @@ class SlidingWindow:
         field: CarriedField | None = None,
         residual: Residual[Any] | Sequence[Residual[Any]] = (),
         known: KnownToConfig | None = None,
+        finer: FinerGrid | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.model, self.config, self.locate, self.clock = model, config or WindowConfig(), locate, clock
@@ -94,12 +97,16 @@ class SlidingWindow:
         if known is not None:
             sources = window_sources(model, self.lasting.variables, reference, known)
             self.lasting.hold_fixed(len(fixed_directions(sources)) + self.episodes.details.count)
-        self._step_error = StepError(self.episodes.steps, self.backend, self.kinds)
+        self.finer = finer
+        errors: list[OwnError] = [StepError(self.episodes.steps, self.backend, self.kinds)]
+        if finer is not None:
+            errors.append(ToolGridError(finer, self.backend, self.kinds))
+        self._own_errors = OwnErrors(errors)
         self._budget, self.tools = TimeBudget(clock), ToolPaths(model)
         self.counters, self.refusals = Counters(), Refusals()
         self._bent = BentStarts()
-        self._episode = CurrentEpisode(self.episodes, self._step_error, self._bent, led=bool(self.tools.paths))
-        self._put_off = WorkPutOff(self._episode, self._step_error)
+        self._episode = CurrentEpisode(self.episodes, self._own_errors, self._bent, led=bool(self.tools.paths))
+        self._put_off = WorkPutOff(self._episode, self._own_errors)
         self._admission = Admission(self._episode, self.tools, self.counters, self.refusals)
         self.last: LiveEstimate | None = None
         self.hurry: Callable[[], bool] | None = None
@@ -123,15 +130,15 @@ class SlidingWindow:
         first = not self.lasting.has_plane
         plane = SeenPlane(np.array(normal, dtype=np.float64), float(offset_m), tilt_std_rad, offset_std_m)
         if self.lasting.note_plane(plane):
-            self._step_error.new_plane(self.lasting)
+            self._own_errors.new_plane(self.lasting)
         if first and self.begun and self.status == "starting":
             self._episode.end()
 
     @property
     def made_once(self) -> dict[str, object]:
         """What the model makes, by name; no frame changes it."""
-        parts = {"kinds": self.kinds, "patches": self.episodes.places.patches, **self.episodes.made_once}
-        return {name: part for name, part in parts.items() if part is not None}
+        parts = {"kinds": self.kinds, "finer grid": self.finer, "patches": self.episodes.places.patches}
+        return {name: part for name, part in (parts | self.episodes.made_once).items() if part is not None}
 
     @property
     def status(self) -> str:
@@ -143,14 +150,14 @@ class SlidingWindow:
             self._episode.learn()
         else:
             self.lasting.forget()
-            self._step_error.forget()
+            self._own_errors.forget()
             self.last = None
         self._episode.end()
         self.counters.resets += 1
 
     def abandon(self) -> None:
         """Start anew with the next frame, as if the episode at hand had never been."""
-        self._step_error.abandon_episode()
+        self._own_errors.abandon_episode()
         self._episode.others.abandon_episode()
         self._episode.end()
         self.counters.resets += 1
@@ -238,7 +245,7 @@ class SlidingWindow:
             fit.refine(iterations, always)
         answer = fit.answer()
         newest = fit.settled(-1, answer.z)
-        self._step_error.look(fit, answer, self.lasting)
+        self._own_errors.look(fit, answer, self.lasting)
         more = refine(fit, self.lasting) if refine is not None and not fit.slid else None
         return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, more, ended=True)
 
@@ -282,7 +289,7 @@ class SlidingWindow:
             if fit is not None:
                 felt = [replace(reading, time_s=reading.time_s - self._episode.since_s) for reading in beside]
                 if self.episodes.go_on(fit, replace(frame, time_s=stamp_s - self._episode.since_s), in_time, felt):
-                    self._step_error.left_window()
+                    self._own_errors.left_window()
                 refused = self._bent_start(fit, stamp_s)
         except SolverError as error:
             self.counters.frames_refused += 1
@@ -294,7 +301,9 @@ class SlidingWindow:
             self.counters.frames_refused += 1
             return self._refused(stamp_s, refused)
         self.counters.frames_used += 1
-        self.counters.frames_touched += self._admission.touched(stamp_s)
+        if self._admission.touched(stamp_s):
+            self.counters.frames_touched += 1
+            self._own_errors.touched()
         self._episode.order.used_s, self._episode.lost, self.waiting_for = stamp_s, False, ""
         estimate = self._estimate(fit, stamp_s, start, notes, in_time)
         self._budget.end(budget_s, start, fit.seconds)
@@ -331,7 +340,7 @@ class SlidingWindow:
             return self._without_object(stamp_s, notes[-1])
         if self.status == "starting":
             return None
-        self._step_error.look(fit, answer, self.lasting, in_time, hurried)
+        self._own_errors.look(fit, answer, self.lasting, in_time, hurried)
         if others.searching:
             notes = (*notes, "other stiffnesses are still tried: no value is vouched for until they are")
         said = self._published(fit, answer, newest, stamp_s, start, notes)
@@ -349,11 +358,11 @@ class SlidingWindow:
         more: Refined | None = None,
         ended: bool = False,
     ) -> LiveEstimate:
-        shift, effects = self._step_error.refined(fit, self.lasting)
+        shift, effects = self._own_errors.refined(fit, self.lasting)
         changes = []
         if more is not None:
             shift, effects = shift + more.shift, [*effects, *more.effects]
-            changes = [change for change in (self._step_error.change, more.change) if change]
+            changes = [*self._own_errors.changes, *([more.change] if more.change else [])]
         estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, shift, effects, changes, ended)
         if not estimate.settled:
             notes = (*notes, "the fit has not settled yet: the intervals hold the way that is left")
