@@ -1,11 +1,13 @@
-"""A ball that falls onto a tray, is carried by it and set down: followed live with the tray's pose from tf. And a block
-that lies on a table, is gripped by two fingers with force sensors and lifted.
+"""A ball that falls onto a tray, is carried by it and set down: followed live with the tray's pose from tf. A block
+that lies on a table, is gripped by two fingers with force sensors and lifted. And that block under a thumb that presses
+14 mm deep beside its middle.
 
 The truth is on half the spacing in steps a quarter as long, with a depth camera's noise. Prints E over time, and how
-many frames were used, touched and started anew. About two minutes of one core each.
+many frames were used, touched and started anew. Two to five minutes of one slow core each.
 
     python benchmark/bench_tools.py
     python benchmark/bench_tools.py gripper
+    python benchmark/bench_tools.py thumb
 """
 
 from __future__ import annotations
@@ -112,8 +114,24 @@ def gripped() -> tuple[dict[str, Any], dict[str, Any]]:
     return {**GRIPPED, "obstacles": told}, {**GRIPPED, "obstacles": known}
 
 
+def pressed() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same of the thumb: it goes down by 16 mm, 2 mm of it air."""
+    thumb = {"start_m": [0, 0, -0.03], "end_m": [0, 0, 0.03], "radius_m": 0.01}
+    place = {"start_m": [0.018, 0, 0.0601], "end_m": [0.018, 0, 0.1201]}
+    path = [{"time_s": 0.03}, {"time_s": 0.15, "translation_m": [0, 0, -0.016]}]
+    wrenches = {"observe": {**GRIPPED["observe"], "wrenches": GRIPPED["observe"]["wrenches"][:1]}}
+    scene = {**GRIPPED, **wrenches, "name": "pressed", "time": {"step_s": "5 ms", "duration_s": 0.24}}
+    friction = {"friction": {"coefficient": 0.6}}
+    told = {"shape": {"capsule": {**thumb, **place}}, **friction, "path": path}
+    known = {"shape": {"capsule": thumb}, **friction, "tool_frame": "tool"}
+    return {**scene, "obstacles": [told]}, {**scene, "obstacles": [known]}
+
+
+SCENES = {(): carried, ("gripper",): gripped, ("thumb",): pressed}
+
+
 def main() -> None:
-    told, known = gripped() if sys.argv[1:] == ["gripper"] else carried()
+    told, known = SCENES[tuple(sys.argv[1:])]()
     with tempfile.TemporaryDirectory() as folder:
         bag = Path(folder) / "bag"
         scene = build_scene(load(SceneConfig, told, "scene"), Path())
