@@ -254,7 +254,8 @@ def test_new_start_keeps_what_is_known() -> None:
     z = rng.normal(size=count)
     correction = rng.normal(size=(12, count))
     correction[:, 2:] += 3 * np.eye(12)
-    after, mixing = begin_anew(knowledge, z, correction, pose, np.zeros(12))
+    after, mixing, unmade = begin_anew(knowledge, z, correction, pose, np.zeros(12))
+    assert unmade is None
     np.testing.assert_allclose(after.mean[:2], knowledge.mean[:2], rtol=1e-9)
     np.testing.assert_allclose(after.covariance[:2, :2], knowledge.covariance[:2, :2], rtol=1e-7)
     state = rng.normal(size=(5, count))  # any quantity linear in the old variables
@@ -264,15 +265,15 @@ def test_new_start_keeps_what_is_known() -> None:
     np.testing.assert_allclose(
         state @ mixing @ after.covariance @ (state @ mixing).T, state @ knowledge.covariance @ state.T, atol=1e-6
     )
-    wider, _ = begin_anew(knowledge, z, correction, pose, np.full(12, 0.5))
+    wider, _, _ = begin_anew(knowledge, z, correction, pose, np.full(12, 0.5))
     np.testing.assert_allclose(np.diag(wider.covariance)[2:], np.diag(after.covariance)[2:] + 0.25, rtol=1e-6)
 
 
 @pytest.mark.parametrize("drift", [0.0, 1e-3])
 def test_new_start_of_a_body_that_lay_in_balance(drift: float) -> None:
     """Its height, tilt and motion are the balance's, not its variables': five of twelve corrections were made by none.
-    Those change nothing, and any quantity that did not hang on these variables keeps its mean and, without drift, its
-    covariance."""
+    Those change nothing by the mixing, and are told; any quantity that did not hang on these variables keeps its mean
+    and, without drift, its covariance."""
     rng = np.random.default_rng(0)
     count, pose = 14, np.arange(2, 14)
     root = rng.normal(size=(count, count))
@@ -280,7 +281,9 @@ def test_new_start_of_a_body_that_lay_in_balance(drift: float) -> None:
     z, correction, state = rng.normal(size=count), rng.normal(size=(12, count)), rng.normal(size=(5, count))
     idle = np.array([4, 5, 6, 8, 9])
     correction[:, idle] = state[:, idle] = 0.0
-    after, mixing = begin_anew(knowledge, z, correction, pose, np.full(12, drift))
+    after, mixing, unmade = begin_anew(knowledge, z, correction, pose, np.full(12, drift))
+    assert unmade is not None and np.linalg.matrix_rank(unmade) == len(idle)
+    np.testing.assert_allclose(unmade @ correction[:, pose], 0.0, atol=1e-12)  # only what no variable makes
     assert np.isfinite(after.information).all() and np.isfinite(mixing).all()
     centre = np.concatenate([z[:2], np.zeros(12)])
     np.testing.assert_allclose(state @ mixing @ (after.mean - centre), state @ (knowledge.mean - z), atol=1e-8)

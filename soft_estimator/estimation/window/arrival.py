@@ -16,12 +16,15 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.problem import Evaluation
 from soft_estimator.estimation.trajectory import Moment
 from soft_estimator.physics.body import Body
+from soft_estimator.physics.fused_tangent import Changes
+from soft_estimator.physics.tangent import ColumnChanges
 
 # Variables of the start, in the order in which corrections are counted.
 POSE = ("translation_m", "rotation_rad", "velocity_m_s", "angular_velocity_rad_s")
 # A correction that the variables of the start make by less than this part of the largest, in units of the drift, is
 # rounding: how a body that lies in balance is tilted, and how fast it is, no variable of its start says.
 _LEAST_REACHED = 1e-9
+_HARDLY = 1e-3  # deviation of a correction that nothing makes, without drift: it stays where the balance has it
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,19 +83,35 @@ def inverse_of(matrix: np.ndarray) -> np.ndarray:
     return 0.5 * (out + out.T)
 
 
+def rigid_modes(body: Body, moment: Moment, backend: Backend) -> np.ndarray:
+    """Motions along and about the axes through the middle of a body, (N, 3, 6)."""
+    place = body.node_position_m + backend.to_host(moment.state.u).astype(np.float64)
+    arm = place - (body.node_volume_m3 / body.volume_m3) @ place
+    modes = np.zeros((len(arm), 3, 6))
+    for axis in range(3):
+        modes[:, axis, axis] = 1.0
+        modes[:, :, 3 + axis] = np.cross(np.eye(3)[axis], arm)
+    return modes
+
+
+def with_corrections(body: Body, moment: Moment, backend: Backend, made: np.ndarray, pose: np.ndarray) -> Moment:
+    """A moment whose changes with the variables of the start have these rigid corrections (12, 12) added: a column for
+    each variable of `pose`, in the order of `POSE`."""
+    modes, changes = rigid_modes(body, moment, backend), list(moment.known_changes)
+    for column, j in zip(made.T, pose):
+        u, v = (backend.to_device(modes @ part, changes[j].u.dtype) for part in np.split(column, 2))
+        changes[j] = replace(changes[j], u=changes[j].u + u, v=changes[j].v + v)
+    if isinstance(moment.known_changes, Changes):
+        return Moment(moment.state, Changes.stacked(changes, backend))
+    return Moment(moment.state, ColumnChanges.of(changes, backend))
+
+
 def rigid_correction(body: Body, moment: Moment, backend: Backend) -> np.ndarray:
     """The rigid part of each column's change of a state: (12, P): shift, turn, and the same of the velocity.
 
     Weighted by volume, which is as good as mass for a body of one density.
     """
-    place = body.node_position_m + backend.to_host(moment.state.u).astype(np.float64)
-    weight = body.node_volume_m3 / body.volume_m3
-    arm = place - weight @ place
-    # Motions (N, 3, 6): along and about the axes.
-    modes = np.zeros((len(arm), 3, 6))
-    for axis in range(3):
-        modes[:, axis, axis] = 1.0
-        modes[:, :, 3 + axis] = np.cross(np.eye(3)[axis], arm)
+    modes, weight = rigid_modes(body, moment, backend), body.node_volume_m3 / body.volume_m3
     weighted = (weight[:, None, None] * modes).reshape(-1, 6)
     normal = weighted.T @ modes.reshape(-1, 6)
     there, parts = backend.to_device(weighted), []
@@ -126,7 +145,7 @@ def marginalise(
 
 def begin_anew(
     knowledge: Knowledge, z: np.ndarray, correction: np.ndarray, pose: np.ndarray, drift: np.ndarray
-) -> tuple[Knowledge, np.ndarray]:
+) -> tuple[Knowledge, np.ndarray, np.ndarray | None]:
     """Replace the variables of the old start by a rigid correction at the new one.
 
     Args:
@@ -136,11 +155,12 @@ def begin_anew(
         drift: standard deviation of what the model missed since the last start, (12,).
     Returns:
         knowledge of the new variables, where those of the start are a correction around zero, and the mixing (P, P):
-        old changes = mixing @ new changes. Corrections that no old variable makes change nothing.
+        old changes = mixing @ new changes. Corrections that no old variable makes change nothing by that; the part of
+        each that is such a one, (12, 12), None where there is none.
     """
     forward = np.eye(len(z))
     forward[pose] = correction
-    missed = np.zeros((len(pose), len(pose)))
+    missed, left = np.zeros((len(pose), len(pose))), None
     reached = _reached(correction[:, pose], drift)
     if reached is None:
         mixing = np.linalg.inv(forward)
@@ -150,14 +170,15 @@ def begin_anew(
         mixing = np.eye(len(z))
         mixing[pose] = -back @ correction
         mixing[np.ix_(pose, pose)] = back
-        missed = (np.eye(len(pose)) - onto) * _units(drift)  # wide, whatever the drift: nobody looks there
+        left = np.eye(len(pose)) - onto
+        missed = left * np.where(drift > 0, 0.0, _HARDLY)
     covariance = forward @ knowledge.covariance @ forward.T
     covariance[pose, pose] += drift**2
     covariance[np.ix_(pose, pose)] += missed @ missed.T
     centre = z.copy()
     centre[pose] = 0.0
     mean = centre + forward @ (knowledge.mean - z)
-    return Knowledge(mean, inverse_of(covariance), forward @ knowledge.by_fixed), mixing
+    return Knowledge(mean, inverse_of(covariance), forward @ knowledge.by_fixed), mixing, left
 
 
 def _units(drift: np.ndarray) -> np.ndarray:

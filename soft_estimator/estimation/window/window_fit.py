@@ -20,7 +20,14 @@ from soft_estimator.estimation.residuals.interface import Frame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.variables import Variables
-from soft_estimator.estimation.window.arrival import Knowledge, begin_anew, inverse_of, marginalise, rigid_correction
+from soft_estimator.estimation.window.arrival import (
+    Knowledge,
+    begin_anew,
+    inverse_of,
+    marginalise,
+    rigid_correction,
+    with_corrections,
+)
 from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
 from soft_estimator.estimation.window.window_rows import WindowRows
@@ -322,18 +329,24 @@ class WindowFit:
             return
         knowledge, information = self._joined(at.frames[:count], forgetting)
         z, changes_at, mixing = at.z, at.changes_at, np.eye(len(at.z))
-        frames = at.frames[count:]
+        frames, unmade = at.frames[count:], None
         if len(motion.pose) == 12:
             correction = rigid_correction(motion.model.body, frames[0].before, motion.backend)[:, : len(z)]
-            knowledge, mixing = begin_anew(knowledge, z, correction, motion.pose, np.sqrt(count) * drift)
+            knowledge, mixing, unmade = begin_anew(knowledge, z, correction, motion.pose, np.sqrt(count) * drift)
             z = at.z.copy()
             z[motion.pose] = 0.0
             # Of the old start's variables only the distance to where the changes hold is left.
             changes_at = at.changes_at - at.z + z
         frames = [e.in_terms_of(mixing) for e in frames]
         first_pose = motion.theta(at.z)[motion.pose]
-        before, motion.start = motion.start, WindowStart(frames[0].before, z.copy(), first_pose)
+        first = frames[0].before
+        if unmade is not None:
+            first = with_corrections(motion.model.body, first, motion.backend, unmade, motion.pose)
+        before, motion.start = motion.start, WindowStart(first, z.copy(), first_pose)
         try:
+            if unmade is not None:  # what those corrections do to the frames nobody has simulated yet
+                anew = motion.run(z, [e.frame for e in frames], at.fallback_parts)
+                frames, changes_at = anew.frames, anew.changes_at
             trajectory = motion.continued(z, frames[-1], max(at.trajectory.steps - count, 1))
         except Exception:
             motion.start = before
