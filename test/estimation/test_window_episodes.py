@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from soft_estimator.estimation.window.still import middle_of
 from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.physics.frame_times import displacements_from
+from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
 
 NOISE_M = 0.0005
@@ -308,14 +310,15 @@ def test_a_window_that_follows_the_wrong_stiffness_leaves_it(torus: Experiment) 
     np.testing.assert_array_equal(found.at.z, right.at.z)
 
 
-def test_a_window_that_ends_before_it_has_settled_is_searched_all_the_same(torus: Experiment) -> None:
-    """While it goes on it is not, as it may yet settle. What is found when its episode is over takes the place of what
+def test_a_window_that_ends_before_it_was_searched_is_searched_all_the_same(torus: Experiment) -> None:
+    """While it has not settled it is not, as it may yet. What is found when its episode is over takes the place of what
     was learnt from it, and the episode at hand, which began with that, ends; what does not settle leaves nothing."""
     softer = replace(torus, truth=torus.truth.replace(youngs_modulus_pa=0.5 * torus.truth.youngs_modulus_pa))
     wrong = swinging_fit(softer, seen(torus, 6, 0.02))
     claimed = replace(wrong.answer(), settled=False, covariance=1e-4 * np.eye(len(wrong.at.z)))
     variables, others = wrong.motion.variables, OtherStiffnesses()
     assert others.better(wrong, claimed, variables, lambda seconds: True) is wrong and not others.searching
+    claimed = replace(claimed, settled=True)
     others.before_learning(wrong, claimed, variables)
     others.end_episode()
     assert others.searching
@@ -337,8 +340,84 @@ def test_a_window_that_ends_before_it_has_settled_is_searched_all_the_same(torus
         other.others.before_learning(wrong, claimed, variables)
         other.end()
         assert other.others.searching is not led
-    episode.others.found_late = wrong  # at half the stiffness the minimum is beyond its linearisation
+    # At half the stiffness the minimum is beyond its linearisation.
+    episode.others.found_late, episode.others.late_was_learnt = wrong, False
+    assert not episode.correct() and window.lasting.begun
+    episode.others.found_late, episode.others.late_was_learnt = wrong, True
     assert not wrong.answer().settled and episode.correct() and not window.lasting.begun
+
+
+def test_a_window_that_ends_on_its_way_goes_to_its_minimum_first(
+    torus: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the next episode begins with is a minimum, not the point on the way there; where none is reached, what was
+    known before stays."""
+    names = ["youngs_modulus_pa", "poissons_ratio"]
+    softer = replace(torus, truth=torus.truth.replace(youngs_modulus_pa=0.6 * torus.truth.youngs_modulus_pa))
+    episode = (window := window_of(torus, names))._episode
+    episode.begin(swinging_fit(softer, seen(torus, 6, 0.02)), 10.0)
+    assert episode.fit is not None and not episode.fit.answer().settled
+    np.testing.assert_array_equal(episode.learnt_from(episode.fit.answer()).information, 0.0)
+    episode.learn()
+    assert episode.fit.answer().settled and window.lasting.begun
+    found_pa = np.exp(window.lasting.learnt.knowledge.mean[0])
+    assert found_pa == pytest.approx(torus.truth.youngs_modulus_pa[0], rel=0.05)
+
+    episode = (window := window_of(torus, names))._episode
+    stuck = swinging_fit(softer, seen(torus, 6, 0.02))
+    monkeypatch.setattr(stuck, "refine", _gets_nowhere)
+    episode.begin(stuck, 10.0)
+    episode.conclude()
+    assert not window.lasting.begun and not window.begun
+
+
+def test_a_live_window_that_ends_on_its_way_goes_there_beside_the_next(torus: Experiment) -> None:
+    """By one simulation at a time; then the episode at hand, which began without what is found, begins anew."""
+    softer = replace(torus, truth=torus.truth.replace(youngs_modulus_pa=0.6 * torus.truth.youngs_modulus_pa))
+    episode = (window := window_of(torus, ["youngs_modulus_pa", "poissons_ratio"]))._episode
+    window.hurry = lambda: True
+    episode.begin(swinging_fit(softer, seen(torus, 6, 0.02)), 10.0)
+    episode.conclude()
+    others = episode.others
+    assert not window.lasting.begun and others.searching and others.doubtful and window.puts_off
+    for pieces in range(1, 60):
+        others.spend(1)
+        if others.taken(None) is None and not others.searching:
+            break
+    assert 5 < pieces < 50 and others.looked and others.found_late is not None
+    assert episode.correct() == "an earlier motion was worked out" and window.lasting.begun
+    found_pa = np.exp(window.lasting.learnt.knowledge.mean[0])
+    assert found_pa == pytest.approx(torus.truth.youngs_modulus_pa[0], rel=0.05)
+    # Once other stiffnesses were tried, what is said meanwhile is not in doubt.
+    episode.begin(swinging_fit(softer, seen(torus, 6, 0.02)), 20.0)
+    episode.conclude()
+    assert others.searching and not others.doubtful
+    window.reset()
+    assert not episode.others.searching
+
+
+def _gets_nowhere(iterations: int, in_time: Callable[[float], bool]) -> None:
+    raise SolverError("it did not converge")
+
+
+def test_what_contradicts_the_plane_that_was_seen_is_not_kept(ball: Experiment) -> None:
+    """A fit that takes the ground elsewhere is wrong in its stiffness as well: forgetting the plane alone would leave
+    that."""
+    window = window_of(ball, PLANES)
+    normal, offset_m = ball.truth.plane_normal, ball.truth.plane_offset_m
+    window.know_plane(normal, offset_m, 0.01, 0.0005)
+    feed(window, seen(ball, 5, 0.01))
+    assert window.last is not None and window.status == "tracking" and window._fit is not None
+    answer = window._fit.answer()
+    assert answer.settled
+    kept = window._episode.learnt_from(answer)
+    np.testing.assert_allclose(kept.knowledge.mean, answer.z[window.lasting.places(len(answer.z))])
+    place = [v.name for v in window.lasting.variables.variables].index("plane_offset_m")
+    z = answer.z.copy()
+    z[place] = offset_m + 0.0019  # 3.8 deviations of what was seen
+    assert window._episode.learnt_from(replace(answer, z=z)) is not window.lasting.learnt
+    z[place] = offset_m + 0.0021
+    assert window._episode.learnt_from(replace(answer, z=z)) is window.lasting.learnt
 
 
 def test_other_stiffnesses_are_tried_by_half_octaves() -> None:

@@ -25,6 +25,11 @@ def plane_off(variables: Variables, theta: np.ndarray) -> np.ndarray:
     return np.where(of_plane, (theta - variables.prior_mean) / variables.prior_std, 0.0)
 
 
+def stands_by_plane(variables: Variables, theta: np.ndarray) -> bool:
+    """Whether a fit at θ (P,) leaves the plane where its prior has it."""
+    return bool(np.abs(plane_off(variables, theta)).max(initial=0.0) <= FAR)
+
+
 def with_told_plane(verdict: FitVerdict, variables: Variables, theta: np.ndarray) -> FitVerdict:
     """The verdict on a fit at θ (P,) that may contradict the plane's prior."""
     off = plane_off(variables, theta)

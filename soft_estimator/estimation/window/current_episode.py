@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from soft_estimator.estimation.fitting.told_plane import stands_by_plane
 from soft_estimator.estimation.window.bent_start import BentStarts
 from soft_estimator.estimation.window.episode import Episodes, looks
 from soft_estimator.estimation.window.incoming import FrameOrder
@@ -9,7 +12,10 @@ from soft_estimator.estimation.window.lasting import Learnt
 from soft_estimator.estimation.window.misfit import MisfitWatch
 from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_grid import OwnErrors
-from soft_estimator.estimation.window.window_fit import Answer, WindowFit
+from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
+from soft_estimator.physics.solver import SolverError
+
+_TO_THE_END = 12  # simulations at most, of a window that ends before it has reached its minimum
 
 
 class CurrentEpisode:
@@ -22,6 +28,7 @@ class CurrentEpisode:
     Attributes:
         fit: of its frames; None before the first. since_s: stamp from which its times count [s]. order: of its frames.
         lost: whether the object has been away for too long. rests: whether the body's motion is over.
+        live: whether frames come while it computes: then the end of an episode is not the time for a long fit.
         misfit: of its newest frames. others: stiffnesses that are looked at before what is learnt first counts.
     """
 
@@ -29,6 +36,7 @@ class CurrentEpisode:
         self.episodes, self.lasting = episodes, episodes.lasting
         self._own_errors, self._bent, self._led = own_errors, bent, led
         self.fit: WindowFit | None = None
+        self.live = False
         self.others = OtherStiffnesses()
         self.end()
 
@@ -46,17 +54,38 @@ class CurrentEpisode:
         self.fit, self.since_s = fit, stamp_s
 
     def learnt_from(self, answer: Answer) -> Learnt:
-        """What it knows of the lasting variables; what a bent start did to one episode must not count as known in the
-        next."""
+        """What it knows of the lasting variables, where that can be kept, else what was known before it; what a bent
+        start did to one episode must not count as known in the next."""
+        if not self._can_keep(answer):
+            return self.lasting.learnt
         return self.lasting.of_answer(answer, self._bent.variance(self.lasting.variables))
 
+    def _can_keep(self, answer: Answer) -> bool:
+        """Whether the next episode may begin with it: at its minimum, and by the plane that was seen.
+
+        One that is still on its way is anywhere. Kept, it led the next episodes astray: of a ball of 8 kPa on half a
+        core the ground was taken to be 26 mm lower; when the plane was seen anew that was forgotten, the 40 ± 5 kPa
+        that belonged to it were not.
+        """
+        theta = answer.z[: len(self.lasting.variables)]
+        return answer.settled and stands_by_plane(self.lasting.variables, theta)
+
     def learn(self) -> None:
-        """Keep what it knows of the lasting variables."""
-        if self.fit is not None and self.fit.frames and self.status == "tracking":
+        """Keep what it knows of the lasting variables, once it has reached its minimum: at once, or, where frames wait,
+        beside the next episode."""
+        if self.fit is None or not self.fit.frames or self.status != "tracking":
+            return
+        answer = self.fit.answer()
+        if not answer.settled and not self.live:
+            with suppress(SolverError):  # then it stays where it is
+                self.fit.refine(_TO_THE_END, always)
             answer = self.fit.answer()
+        if self._can_keep(answer):
             self.others.before_learning(self.fit, answer, self.lasting.variables)
             self.lasting.learnt = self.learnt_from(answer)
             self.lasting.touched = self.lasting.touched or answer.touched
+        elif not answer.settled and self.live:
+            self.others.instead_of_learning(self.fit, self.lasting.variables)
 
     def end(self, order: FrameOrder | None = None) -> None:
         """Forget it; order: of frames that the next one is to follow, by default none."""
@@ -65,24 +94,28 @@ class CurrentEpisode:
         self.lost = self.rests = False
         self.misfit = MisfitWatch()
         (self.others.abandon_episode if self._led else self.others.end_episode)()
-        if not self.lasting.begun:  # what was looked at is not kept, so it is to be looked at again
+        if not self.lasting.begun and not self.others.searching:  # what was looked at is not kept: look again
             self.others = OtherStiffnesses()
         self._own_errors.end_episode()
 
-    def correct(self) -> bool:
-        """Where a search found out late that an episode before had led to a wrong stiffness: end this one, which began
-        with it, and keep the right one, or nothing where that has not settled. Whether that was so."""
+    def correct(self) -> str:
+        """Where a search found out late what an episode before tells: end this one, which began without it, and keep
+        that; or nothing, where it has not settled and what was learnt then was wrong. What to say then, else ""."""
         late, self.others.found_late = self.others.found_late, None
         if late is None:
-            return False
-        answer = late.answer()
-        if answer.settled:
+            return ""
+        answer, same = late.answer(), self.lasting.same_plane(late.motion.variables.reference)
+        if self._can_keep(answer) and same:
             self.lasting.learnt = self.learnt_from(answer)
+            self.lasting.touched = self.lasting.touched or answer.touched
+        elif not self.others.late_was_learnt:
+            return ""
         else:
             self.lasting.forget()
             self._own_errors.forget()
         self.end(self.order)
-        return True
+        wrong = self.others.late_was_learnt
+        return "another stiffness explains an earlier motion better" if wrong else "an earlier motion was worked out"
 
     def conclude(self, order: FrameOrder | None = None) -> None:
         """End it, and keep what it knows."""

@@ -123,6 +123,13 @@ class Lasting:
         information[np.ix_(lasting, lasting)] = self.learnt.knowledge.information
         return Knowledge(mean, information, by_fixed)
 
+    def same_plane(self, reference: Parameters) -> bool:
+        """Whether variables around another reference count from the same plane as these."""
+        own = self.reference
+        return bool(
+            np.array_equal(own.plane_normal, reference.plane_normal) and own.plane_offset_m == reference.plane_offset_m
+        )
+
     @property
     def begun(self) -> bool:
         """Whether any frame has told anything yet."""

@@ -7,10 +7,8 @@ a fifth of its frames missing it settled at 10 kPa, and stayed there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
 
 import numpy as np
 
@@ -33,22 +31,29 @@ _LOWER = 2.0
 class OtherStiffnesses:
     """Looks once for what is learnt for the first time, at a stretch or piece by piece.
 
-    A search that is not over when its episode is goes on with that episode's frames.
+    A search that is not over when its episode is goes on with that episode's frames; a window that ends on the way to
+    its minimum is followed there first.
 
     Attributes:
-        looked: whether it has. found_late: the window of an episode that is over, where another stiffness explains it
-            better than the one that was learnt from it.
+        looked: whether it has. found_late: the window of an episode that is over, where more is known of it now than
+            when it ended. late_was_learnt: whether something was learnt from it then, which was wrong.
     """
 
     def __init__(self) -> None:
         self.looked = False
         self.found_late: WindowFit | None = None
+        self.late_was_learnt = False
         self._search: _Search | None = None
 
     @property
     def searching(self) -> bool:
-        """Whether there are stiffnesses that are still to be tried."""
+        """Whether there is a way to a minimum that is left, or stiffnesses that are still to be tried."""
         return self._search is not None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether what is said meanwhile may turn out to be at the wrong stiffness."""
+        return self._search is not None and not (self._search.on_way and self.looked)
 
     def end_episode(self) -> None:
         """The window that is searched goes on no more."""
@@ -56,10 +61,14 @@ class OtherStiffnesses:
             self._search.over = True
 
     def before_learning(self, fit: WindowFit, answer: Answer, variables: Variables) -> None:
-        """The window ends, and what it says is kept: where it has not settled, it was not searched either, and will
-        be."""
-        if self._search is None and not answer.settled:
-            self._begin(fit, replace(answer, settled=True), variables)
+        """The window ends, and what it says is kept: where it was not searched yet, it will be."""
+        if self._search is None:
+            self._begin(fit, answer, variables)
+
+    def instead_of_learning(self, fit: WindowFit, variables: Variables) -> None:
+        """The window ends on its way, and nothing that it says is kept: it will be followed to its minimum."""
+        if self._search is None:
+            self._search = _Search(fit, _stiffnesses(variables), variables, () if self.looked else FACTORS, on_way=True)
 
     def abandon_episode(self) -> None:
         """Nothing is learnt from the window that is searched, or it cannot be simulated any more."""
@@ -87,11 +96,9 @@ class OtherStiffnesses:
 
     def _begin(self, fit: WindowFit, answer: Answer, variables: Variables) -> bool:
         """Begin a search where it is due: whether it was."""
-        chosen = [j for j, v in enumerate(variables.variables) if v.name == "youngs_modulus_pa"]
-        narrow = [np.sqrt(answer.covariance[j, j]) < NARROWED * variables.variables[j].prior_std for j in chosen]
-        if self.looked or fit.slid or not answer.settled or not any(narrow):
+        if self.looked or fit.slid or not answer.settled or not _narrowed(answer, variables):
             return False
-        self._search = _Search(fit, chosen)
+        self._search = _Search(fit, _stiffnesses(variables), variables, FACTORS)
         return True
 
     def spend(self, most: int | None = None) -> None:
@@ -107,38 +114,90 @@ class OtherStiffnesses:
             self._search = None
         if search is None or self._search is None or not search.ended:
             return fit
-        self.looked, self._search = True, None
+        self.looked, self._search = self.looked or search.looked, None
         if search.over or fit is None:
-            self.found_late = search.settled()
+            self.found_late, self.late_was_learnt = search.late, not search.on_way
             return fit
         return search.on(fit)
+
+
+def _stiffnesses(variables: Variables) -> list[int]:
+    return [j for j, v in enumerate(variables.variables) if v.name == "youngs_modulus_pa"]
+
+
+def _narrowed(answer: Answer, variables: Variables) -> bool:
+    """Whether an answer says more of a stiffness than was known before any frame."""
+    chosen = _stiffnesses(variables)
+    return any(np.sqrt(answer.covariance[j, j]) < NARROWED * variables.variables[j].prior_std for j in chosen)
 
 
 class _Search:
     """From a window as it stands to the best of those that other stiffnesses lead to.
 
+    Args:
+        chosen: which of the lasting variables, the first of the window's, are stiffnesses. factors: to try.
+        on_way: whether the window is still on the way to its own minimum, which comes first.
+
     Attributes:
         best: the best so far, None where nothing explains the frames better. over: whether the window's episode is.
+        looked: whether other stiffnesses were tried.
     """
 
-    def __init__(self, fit: WindowFit, chosen: list[int]) -> None:
-        self.fit, self.chosen = copy(fit), chosen  # which goes on without it
+    def __init__(
+        self,
+        fit: WindowFit,
+        chosen: list[int],
+        variables: Variables,
+        factors: Sequence[float],
+        on_way: bool = False,
+    ) -> None:
+        self.fit, self.chosen, self.on_way = copy(fit), chosen, on_way  # which goes on without it
         self.best: WindowFit | None = None
-        self.over = False
-        self._least = fit.cost_of(fit) - _LOWER
-        self._factors, self._tried = list(FACTORS), 0
+        self.over = self.looked = False
+        self._variables, self._untried = variables, factors
+        self._factors: list[float] = []
+        self._tried = self._spent = 0
         self._other: WindowFit | None = None
+        self._arriving = on_way
+        if not on_way:
+            self._arrive()
+
+    def _arrive(self) -> None:
+        """At the window's own minimum: now the others, where it tells anything of the stiffness."""
+        self._arriving, self._least = False, self.fit.cost_of(self.fit) - _LOWER
+        answer = self.fit.answer() if self.on_way else None
+        if answer is None or (answer.settled and not self.fit.slid and _narrowed(answer, self._variables)):
+            self._factors, self.looked = list(self._untried), bool(self._untried)
 
     @property
     def ended(self) -> bool:
-        return self._other is None and not self._factors
+        return not self._arriving and self._other is None and not self._factors and not self._unsettled
+
+    @property
+    def _unsettled(self) -> bool:
+        """Whether the best of an episode that is over may yet come nearer to its minimum."""
+        return self.over and self.best is not None and self._spent < _TO_THE_END and not self.best.holds
 
     def go_on(self) -> None:
         """One simulation of the window further."""
         try:
-            self._other = self._further(self._other)
+            if self._arriving:
+                self._nearer(self.fit)
+                if self._spent >= _TO_THE_END or self.fit.holds:
+                    self._arrive()
+                    self._spent = 0
+            elif self._other is None and not self._factors and self.best is not None:
+                self._nearer(self.best)
+            else:
+                self._other = self._further(self._other)
         except SolverError:  # it cannot be simulated so soft or stiff
-            self._other = None
+            self._other, self._spent = None, _TO_THE_END
+            if self._arriving:
+                self._arrive()
+
+    def _nearer(self, fit: WindowFit) -> None:
+        self._spent += 1
+        fit.refine(1, always)
 
     def _further(self, other: WindowFit | None) -> WindowFit | None:
         """The search at hand one simulation further; None where it is over."""
@@ -158,12 +217,10 @@ class _Search:
             self.best, self._least = other, cost
         return None
 
-    def settled(self) -> WindowFit | None:
-        """The best at its minimum, as far as it gets there; None where there is none."""
-        if self.best is not None:
-            with suppress(SolverError):  # where it stands it explains the frames better all the same
-                self.best.refine(_TO_THE_END, always)
-        return self.best
+    @property
+    def late(self) -> WindowFit | None:
+        """What an episode that is over says after all; None where that is nothing new."""
+        return self.best or (self.fit if self.on_way and self.fit.holds else None)
 
     def on(self, fit: WindowFit) -> WindowFit:
         """The best with the frames that a window has taken in since, where it still explains them better than that."""

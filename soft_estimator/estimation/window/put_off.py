@@ -5,24 +5,56 @@ from __future__ import annotations
 from soft_estimator.estimation.window.current_episode import CurrentEpisode
 from soft_estimator.estimation.window.live_estimate import LiveEstimate, unvouched
 from soft_estimator.estimation.window.own_grid import OwnErrors
-from soft_estimator.estimation.window.window_fit import WindowFit
+from soft_estimator.estimation.window.window_fit import WindowFit, always
+from soft_estimator.physics.solver import SolverError
+
+_MOST = 12  # simulations of the same frames on the way to their minimum
 
 
 class WorkPutOff:
-    """Other stiffnesses that are to be tried, and then looks at the window with half the step, or half the spacing."""
+    """The way to the minimum that is left, other stiffnesses that are to be tried, and then looks at the window with
+    half the step, or half the spacing."""
 
     def __init__(self, episode: CurrentEpisode, own_errors: OwnErrors) -> None:
         self._episode, self._own_errors = episode, own_errors
+        self._spent: tuple[WindowFit | None, int, int] = (None, 0, 0)  # simulations of a window of so many frames
 
     @property
     def waits(self) -> bool:
         """Whether there is some."""
-        return self._episode.others.searching or (self._episode.status == "tracking" and self._own_errors.put_off)
+        if self._episode.status != "tracking":
+            return self._episode.others.searching
+        return self._episode.others.searching or self._own_errors.put_off or self._on_its_way
+
+    @property
+    def _on_its_way(self) -> bool:
+        """Whether the window has not reached its minimum, and may yet."""
+        fit = self._episode.fit
+        if fit is None or not fit.frames:
+            return False
+        seen, frames, spent = self._spent
+        return not (seen is fit and frames == len(fit.frames) and spent >= _MOST) and not fit.holds
+
+    def _further(self, fit: WindowFit) -> None:
+        """One simulation nearer to the minimum; once it is there, other stiffnesses may be due."""
+        seen, frames, spent = self._spent
+        spent = spent + 1 if seen is fit and frames == len(fit.frames) else 1
+        try:
+            fit.refine(1, always)
+        except SolverError:
+            spent = _MOST
+        self._spent = fit, len(fit.frames), spent
+        if fit.holds:
+            self._episode.others.better(fit, fit.answer(), self._episode.lasting.variables, always, most=0)
 
     def do_a_piece(self) -> WindowFit | None:
         """A piece of it: the window once all of it is done; None while there is more, or where nothing is tracked."""
         episode, others = self._episode, self._episode.others
-        if others.searching:
+        if not others.searching and episode.fit is not None and episode.status == "tracking" and self._on_its_way:
+            self._further(episode.fit)
+            if self.waits:
+                return None
+        elif others.searching:
             others.spend(1)
             episode.fit = others.taken(episode.fit)
             if episode.correct() or self.waits:
@@ -35,4 +67,4 @@ class WorkPutOff:
 
     def vouched(self, said: LiveEstimate) -> LiveEstimate:
         """An estimate as it may be published: of one that is still on its way no value counts as observed."""
-        return said if said.settled and not self._episode.others.searching else unvouched(said)
+        return said if said.settled and not self._episode.others.doubtful else unvouched(said)

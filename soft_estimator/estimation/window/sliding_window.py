@@ -107,10 +107,18 @@ class SlidingWindow:
         self._bent = BentStarts()
         self._episode = CurrentEpisode(self.episodes, self._own_errors, self._bent, led=bool(self.tools.paths))
         self._put_off = WorkPutOff(self._episode, self._own_errors)
+        self.hurry = None
         self._admission = Admission(self._episode, self.tools, self.counters, self.refusals)
         self.last: LiveEstimate | None = None
-        self.hurry: Callable[[], bool] | None = None
         self.waiting_for = ""  # why the last frame did not count
+
+    @property
+    def hurry(self) -> Callable[[], bool] | None:
+        return self._hurry
+
+    @hurry.setter
+    def hurry(self, waits: Callable[[], bool] | None) -> None:
+        self._hurry, self._episode.live = waits, waits is not None
 
     @property
     def _fit(self) -> WindowFit | None:
@@ -151,6 +159,7 @@ class SlidingWindow:
         else:
             self.lasting.forget()
             self._own_errors.forget()
+            self._episode.others.abandon_episode()
             self.last = None
         self._episode.end()
         self.counters.resets += 1
@@ -329,8 +338,8 @@ class SlidingWindow:
         if self.hurry is not None and looks(fit) < self.config.grow_to_frames and not self.tools.paths:
             most = int(hurried)
         better = others.better(fit, answer, self.lasting.variables, in_time, most)
-        if self._episode.correct():
-            return self._without_object(stamp_s, "started anew: another stiffness explains an earlier motion better")
+        if told := self._episode.correct():
+            return self._without_object(stamp_s, f"started anew: {told}")
         if better is not fit:
             self._episode.fit = fit = better
             answer = fit.answer()
@@ -341,7 +350,7 @@ class SlidingWindow:
         if self.status == "starting":
             return None
         self._own_errors.look(fit, answer, self.lasting, in_time, hurried)
-        if others.searching:
+        if others.doubtful:
             notes = (*notes, "other stiffnesses are still tried: no value is vouched for until they are")
         said = self._published(fit, answer, newest, stamp_s, start, notes)
         self.last = self._put_off.vouched(said)
