@@ -369,6 +369,10 @@ def test_a_window_that_ends_on_its_way_goes_to_its_minimum_first(
     episode.begin(stuck, 10.0)
     episode.conclude()
     assert not window.lasting.begun and not window.begun
+    episode.begin(stuck, 10.0)
+    episode.worked_out = True  # as `settle` leaves it: nearer than this it does not get, and that was judged
+    episode.conclude()
+    assert window.lasting.begun and not episode.worked_out
 
 
 def test_a_live_window_that_ends_on_its_way_goes_there_beside_the_next(torus: Experiment) -> None:

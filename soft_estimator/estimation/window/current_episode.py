@@ -28,6 +28,7 @@ class CurrentEpisode:
     Attributes:
         fit: of its frames; None before the first. since_s: stamp from which its times count [s]. order: of its frames.
         lost: whether the object has been away for too long. rests: whether the body's motion is over.
+        worked_out: whether somebody has fitted it for as long as it takes.
         live: whether frames come while it computes: then the end of an episode is not the time for a long fit.
         misfit: of its newest frames. others: stiffnesses that are looked at before what is learnt first counts.
     """
@@ -61,14 +62,15 @@ class CurrentEpisode:
         return self.lasting.of_answer(answer, self._bent.variance(self.lasting.variables))
 
     def _can_keep(self, answer: Answer) -> bool:
-        """Whether the next episode may begin with it: at its minimum, and by the plane that was seen.
+        """Whether the next episode may begin with it: at its minimum, or as near as it gets, and by the plane that was
+        seen.
 
         One that is still on its way is anywhere. Kept, it led the next episodes astray: of a ball of 8 kPa on half a
         core the ground was taken to be 26 mm lower; when the plane was seen anew that was forgotten, the 40 ± 5 kPa
         that belonged to it were not.
         """
         theta = answer.z[: len(self.lasting.variables)]
-        return answer.settled and stands_by_plane(self.lasting.variables, theta)
+        return (answer.settled or self.worked_out) and stands_by_plane(self.lasting.variables, theta)
 
     def learn(self) -> None:
         """Keep what it knows of the lasting variables, once it has reached its minimum: at once, or, where frames wait,
@@ -76,7 +78,7 @@ class CurrentEpisode:
         if self.fit is None or not self.fit.frames or self.status != "tracking":
             return
         answer = self.fit.answer()
-        if not answer.settled and not self.live:
+        if not answer.settled and not self.live and not self.worked_out:
             with suppress(SolverError):  # then it stays where it is
                 self.fit.refine(_TO_THE_END, always)
             answer = self.fit.answer()
@@ -91,7 +93,7 @@ class CurrentEpisode:
         """Forget it; order: of frames that the next one is to follow, by default none."""
         self.fit, self.since_s = None, 0.0
         self.order = FrameOrder() if order is None else order
-        self.lost = self.rests = False
+        self.lost = self.rests = self.worked_out = False
         self.misfit = MisfitWatch()
         (self.others.abandon_episode if self._led else self.others.end_episode)()
         if not self.lasting.begun and not self.others.searching:  # what was looked at is not kept: look again

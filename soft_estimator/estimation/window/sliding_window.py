@@ -252,6 +252,7 @@ class SlidingWindow:
         fit.refine(iterations, always)
         while self.episodes.shorten(fit, always):  # it turned out to be stiffer than its frames let it seem one by one
             fit.refine(iterations, always)
+        self._episode.worked_out = True
         answer = fit.answer()
         newest = fit.settled(-1, answer.z)
         self._own_errors.look(fit, answer, self.lasting)
