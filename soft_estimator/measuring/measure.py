@@ -25,7 +25,7 @@ from soft_estimator.measuring.fit import (
     step_s,
 )
 from soft_estimator.measuring.measurement import Measurement, shown_label
-from soft_estimator.measuring.phases import Drop, Poke, find_drops, find_pokes, still_part, still_parts
+from soft_estimator.measuring.phases import TOGETHER_S, Drop, Poke, find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.primitives import PLAIN
@@ -51,6 +51,7 @@ _SAME_PLACE_M = 0.001  # an object whose middle moved by less was not turned
 # Times that of the longest still part: a duck that trembles after a drop has 2.1, laid on six sides 0.8 to 1.2.
 _UNREST = 1.6
 _LAID_M = 0.02  # above where its lower edge was: it is held up, not laid on another side
+_TURNED_S = 1.0  # after the hand has gone, the object lies still
 _FUSION_CELLS = 3000  # what was seen is fused as finely as a grid of so many cells would need
 
 _LEAST_RATE_HZ = 18.0
@@ -126,14 +127,16 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         still = _still(survey)
         data, cloud = _gathered(recording, survey, still, finder, options, progress)
         body = _rest_shape(data, options)
+        laid_s: list[float] = []
         if body.prior not in PLAIN:
-            body = _all_round(body, data, _other_sides(recording, survey, still, finder, options), options, progress)
+            others, laid_s = _other_sides(recording, survey, still, finder, options)
+            body = _all_round(body, data, others, options, progress)
         rest_low_m = _low_m(survey, still)
         # Once more, now that its size is known: a hand that holds it is no part of it.
         known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
         survey = look_through(recording, known, progress, "following the object")
         survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
-        pokes = find_pokes(survey.sightings, rest_low_m)
+        pokes = [p for p in find_pokes(survey.sightings, rest_low_m) if not _turns(p, laid_s)]
         drops = _drops(survey, rest_low_m, pokes)
         poked = [_pokes_in_words(pokes).removeprefix("; ")] if pokes else []
         return Seen(survey, body, drops, pokes, cloud, finder.noise, [*recording.notes, said, *body.notes, *poked])
@@ -220,10 +223,12 @@ def _gathered(
 
 def _other_sides(
     recording: Recording, survey: Survey, still: list[int], finder: FinderSettings, options: MeasureOptions
-) -> list[ScanData]:
-    """What the other still parts show, where the object lies otherwise than in those before."""
+) -> tuple[list[ScanData], list[float]]:
+    """What the other still parts show, where the object lies otherwise than in those before; and when it
+    was laid so [s]."""
     seen, middles = survey.sightings, [_middle_m(survey, still)]
     out: list[ScanData] = []
+    laid_s: list[float] = []
     for part in sorted(still_parts(survey.sightings), key=len, reverse=True):
         middle = _middle_m(survey, part)
         held = _low_m(survey, part) > _low_m(survey, still) + _LAID_M
@@ -237,7 +242,13 @@ def _other_sides(
             _log.info("the part from %.2f s shows no side of it: %s", seen[part[0]].time_s, error)
             continue
         middles.append(middle)
-    return out
+        laid_s.append(seen[part[0]].time_s)
+    return out, [*laid_s, seen[still[0]].time_s] if out else []
+
+
+def _turns(poke: Poke, laid_s: list[float]) -> bool:
+    """Whether what looks like a poke is a hand that turns the object: it lies on another side soon after."""
+    return any(0.0 <= time_s - poke.last_s + TOGETHER_S < _TURNED_S for time_s in laid_s)
 
 
 def _middle_m(survey: Survey, part: list[int]) -> np.ndarray:

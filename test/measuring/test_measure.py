@@ -10,6 +10,7 @@ import pytest
 from measuring_film import write_ball
 
 from soft_estimator.cli import main
+from soft_estimator.measuring.measure import _turns
 from soft_estimator.measuring.phases import find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Sighting
 
@@ -91,6 +92,8 @@ def test_a_finger_that_comes_and_goes_is_a_poke_and_no_drop() -> None:
     lifted = [replace(s, low_m=0.05) if s.index == 12 else s for s in poked]
     assert find_pokes(lifted, 0.01) == []
     assert find_pokes(seen[:10] + [replace(s, time_s=s.time_s + 2.0) for s in seen[10:]], 0.01) == []
+    assert _turns(poke, [poke.last_s + 0.2]) and _turns(poke, [9.0, poke.last_s])
+    assert not _turns(poke, []) and not _turns(poke, [poke.last_s + 2.0, poke.first_s - 1.0])
 
 
 def test_a_drop_whose_last_frame_in_the_air_is_as_low_as_one_that_lies_is_found() -> None:
