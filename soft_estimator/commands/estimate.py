@@ -124,6 +124,11 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.strict and not summary["fits"] else 0
 
 
+def _why_it_stopped(summary: dict[str, Any]) -> str:
+    why = str(summary["stop_reason"])
+    return f"{why} on all frames: raise estimate.max_iterations" if why.startswith("reached") else why
+
+
 def _doubts(row: dict[str, Any]) -> str:
     """What to know beside a value: why it is not observable, or what its interval mostly comes from."""
     if not row["observable"]:
@@ -158,7 +163,7 @@ def _report(summary: dict[str, Any], out: Path) -> str:
         away, turned = 1e3 * moved.get("translation_m", 0.0), math.degrees(moved.get("rotation_rad", 0.0))
         lines.append(f"  pose      {away:.2g} mm and {turned:.2g} degrees from where the scene has it")
     lines += [
-        f"  fit       cost {summary['cost']:.5g}, {summary['iterations']} iterations, {summary['stop_reason']}",
+        f"  fit       cost {summary['cost']:.5g}, {summary['iterations']} iterations, {_why_it_stopped(summary)}",
         f"  frames    {frames['used']} with {frames['points']} points, noise {summary['noise_scale']:.2f} times as "
         f"stated; {frames['set_aside']} frames, {frames['nan_points'] + frames['stray_points']} points set aside",
         f"  time      {times['total_s']:.1f} s, {summary['simulations']} simulations, backend {summary['backend']}",

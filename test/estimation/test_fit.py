@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from estimation_experiments import Experiment, swinging
 
+from soft_estimator.estimation.fitting import least_squares
 from soft_estimator.estimation.fitting.descent import (
     fit_barzilai_borwein,
     fit_from_several_starts,
     fit_lbfgs,
     random_starts,
 )
-from soft_estimator.estimation.fitting.least_squares import fit, growing_windows
+from soft_estimator.estimation.fitting.gauss_newton import Minimum, minimise
+from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit, growing_windows
 from soft_estimator.estimation.fitting.uncertainty import posterior
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.variables import make_variables
@@ -44,6 +47,22 @@ def test_exact_points_give_the_truth_from_ten_times_off(torus: Experiment, start
     problem = problem_of(torus, E_AND_NU, torus.frames(), youngs_modulus_pa=np.array([start]), poissons_ratio=0.42)
     found = problem.variables.natural(fit(problem, problem.variables.start()).theta)
     np.testing.assert_allclose(found, [2000.0, 0.3], rtol=1e-4)
+
+
+def test_a_search_that_ends_at_its_limit_names_the_limit(torus: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its steps came in two parts, along a kept Jacobian and, where that left some of the way, along their
+    own."""
+    problem = problem_of(torus, E_AND_NU, torus.frames(), youngs_modulus_pa=np.array([2600.0]), poissons_ratio=0.31)
+    start, windows, parts = problem.variables.start(), [len(problem.frames)], []
+
+    def in_two_parts(objective: Any, at: Any, rule: Any, *, most_steps: int) -> Minimum[Any]:
+        parts.append(most_steps)
+        return minimise(objective, at, rule, most_steps=min(most_steps, 2 if len(parts) == 1 else most_steps))
+
+    monkeypatch.setattr(least_squares, "minimise", in_two_parts)
+    found = fit(problem, start, windows=windows, settings=LeastSquaresSettings(max_iterations=3))
+    assert parts == [3, 1] and found.iterations == 3
+    assert found.reason == "reached 3 iterations"
 
 
 def test_a_window_that_led_astray_is_left_for_the_guess(torus: Experiment) -> None:

@@ -133,7 +133,8 @@ def _minimum(objective: _Distances, at: Evaluation, most_steps: int) -> tuple[Ev
         return here, found.reason, found.steps
     objective.keeps_jacobian = False
     more = minimise(objective, here, _RULE, most_steps=most_steps - found.steps)
-    return more.at, more.reason, found.steps + more.steps
+    reason = more.reason if more.reason != f"reached {more.steps} iterations" else f"reached {most_steps} iterations"
+    return more.at, reason, found.steps + more.steps
 
 
 def _better_start(problem: Problem, theta: np.ndarray, guess: np.ndarray, frames: int) -> Evaluation:
