@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.whole_cloud import WholeCloud
 from soft_estimator.estimation.variables import make_variables
+from soft_estimator.estimation.window import other_stiffness
 from soft_estimator.estimation.window.arrival import Knowledge
 from soft_estimator.estimation.window.current_episode import CurrentEpisode
 from soft_estimator.estimation.window.other_stiffness import FACTORS, OtherStiffnesses
@@ -401,7 +403,27 @@ def test_a_live_window_that_ends_on_its_way_goes_there_beside_the_next(torus: Ex
     assert not episode.others.searching
 
 
-def _gets_nowhere(iterations: int, in_time: Callable[[float], bool]) -> None:
+def test_a_stiffness_that_cannot_be_simulated_leaves_the_others_their_time(
+    torus: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one that is tried fails: the best before it is still followed to its minimum."""
+    softer = replace(torus, truth=torus.truth.replace(youngs_modulus_pa=0.5 * torus.truth.youngs_modulus_pa))
+    wrong, begun = swinging_fit(softer, seen(torus, 6, 0.02)), WindowFit.from_another
+    claimed = replace(wrong.answer(), settled=True, covariance=1e-4 * np.eye(len(wrong.at.z)))
+    others, stiffest = OtherStiffnesses(), wrong.at.z[0] + np.log(FACTORS[-1]) - 1e-9
+
+    def but_the_stiffest(fit: WindowFit, z: np.ndarray) -> WindowFit:
+        return _gets_nowhere(1, lambda seconds: True) if z[0] > stiffest else begun(fit, z)
+
+    monkeypatch.setattr(WindowFit, "from_another", but_the_stiffest)
+    monkeypatch.setattr(other_stiffness, "_ITERATIONS", 1)  # so that there is some of the way left
+    others.before_learning(wrong, claimed, wrong.motion.variables)
+    others.end_episode()
+    others.spend()
+    assert others.taken(None) is None and others.found_late is not None and others.found_late.answer().settled
+
+
+def _gets_nowhere(iterations: int, in_time: Callable[[float], bool]) -> Any:
     raise SolverError("it did not converge")
 
 

@@ -12,10 +12,8 @@ from soft_estimator.estimation.window.lasting import Learnt
 from soft_estimator.estimation.window.misfit import MisfitWatch
 from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_grid import OwnErrors
-from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
+from soft_estimator.estimation.window.window_fit import TO_THE_END, Answer, WindowFit, always
 from soft_estimator.physics.solver import SolverError
-
-_TO_THE_END = 12  # simulations at most, of a window that ends before it has reached its minimum
 
 
 class CurrentEpisode:
@@ -65,9 +63,9 @@ class CurrentEpisode:
         """Whether the next episode may begin with it: at its minimum, or as near as it gets, and by the plane that was
         seen.
 
-        One that is still on its way is anywhere. Kept, it led the next episodes astray: of a ball of 8 kPa on half a
-        core the ground was taken to be 26 mm lower; when the plane was seen anew that was forgotten, the 40 ± 5 kPa
-        that belonged to it were not.
+        One that is still on its way is anywhere. Kept, it led the next episodes astray: under a ball of 8 kPa, on half
+        a core, the ground was taken to be up to 29 mm off. When the plane is seen anew that is forgotten; a stiffness
+        that belongs to it would not be.
         """
         theta = answer.z[: len(self.lasting.variables)]
         return (answer.settled or self.worked_out) and stands_by_plane(self.lasting.variables, theta)
@@ -80,7 +78,7 @@ class CurrentEpisode:
         answer = self.fit.answer()
         if not answer.settled and not self.live and not self.worked_out:
             with suppress(SolverError):  # then it stays where it is
-                self.fit.refine(_TO_THE_END, always)
+                self.fit.refine(TO_THE_END, always)
             answer = self.fit.answer()
         if self._can_keep(answer):
             self.others.before_learning(self.fit, answer, self.lasting.variables)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
 from soft_estimator.estimation.fitting.uncertainty import NARROWED
 from soft_estimator.estimation.variables import Variables
-from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
+from soft_estimator.estimation.window.window_fit import TO_THE_END, Answer, WindowFit, always
 from soft_estimator.physics.solver import SolverError
 
 # By half octaves: of a capsule of 33 kPa that a window had followed to 23 the search from twice that ended at 44, 32 of
@@ -23,7 +24,6 @@ FACTORS = (0.5, 0.7, 1.4, 2.0)
 _ITERATIONS = 4  # simulations of the window from each; a minimum that is as good is near enough by then
 # A search that comes so near, as a logarithm, to the stiffness at hand has come back to it.
 _BACK = 0.2
-_TO_THE_END = 12  # simulations at most, of what is learnt from an episode that is over
 # By so much a minimum must be lower: two deviations in one direction.
 _LOWER = 2.0
 
@@ -61,14 +61,15 @@ class OtherStiffnesses:
             self._search.over = True
 
     def before_learning(self, fit: WindowFit, answer: Answer, variables: Variables) -> None:
-        """The window ends, and what it says is kept: where it was not searched yet, it will be."""
+        """The window ends, and what it says is kept, settled or as near as it gets: where it was not searched yet, it
+        will be."""
         if self._search is None:
-            self._begin(fit, answer, variables)
+            self._begin(fit, replace(answer, settled=True), variables)
 
     def instead_of_learning(self, fit: WindowFit, variables: Variables) -> None:
         """The window ends on its way, and nothing that it says is kept: it will be followed to its minimum."""
         if self._search is None:
-            self._search = _Search(fit, _stiffnesses(variables), variables, () if self.looked else FACTORS, on_way=True)
+            self._search = _Search(fit, variables, () if self.looked else FACTORS, on_way=True)
 
     def abandon_episode(self) -> None:
         """Nothing is learnt from the window that is searched, or it cannot be simulated any more."""
@@ -98,7 +99,7 @@ class OtherStiffnesses:
         """Begin a search where it is due: whether it was."""
         if self.looked or fit.slid or not answer.settled or not _narrowed(answer, variables):
             return False
-        self._search = _Search(fit, _stiffnesses(variables), variables, FACTORS)
+        self._search = _Search(fit, variables, FACTORS)
         return True
 
     def spend(self, most: int | None = None) -> None:
@@ -135,7 +136,7 @@ class _Search:
     """From a window as it stands to the best of those that other stiffnesses lead to.
 
     Args:
-        chosen: which of the lasting variables, the first of the window's, are stiffnesses. factors: to try.
+        variables: the lasting ones, the first of the window's. factors: to try.
         on_way: whether the window is still on the way to its own minimum, which comes first.
 
     Attributes:
@@ -146,12 +147,12 @@ class _Search:
     def __init__(
         self,
         fit: WindowFit,
-        chosen: list[int],
         variables: Variables,
         factors: Sequence[float],
         on_way: bool = False,
     ) -> None:
-        self.fit, self.chosen, self.on_way = copy(fit), chosen, on_way  # which goes on without it
+        self.fit, self.on_way = copy(fit), on_way  # which goes on without it
+        self.chosen = _stiffnesses(variables)
         self.best: WindowFit | None = None
         self.over = self.looked = False
         self._variables, self._untried = variables, factors
@@ -164,7 +165,7 @@ class _Search:
 
     def _arrive(self) -> None:
         """At the window's own minimum: now the others, where it tells anything of the stiffness."""
-        self._arriving, self._least = False, self.fit.cost_of(self.fit) - _LOWER
+        self._arriving, self._spent, self._least = False, 0, self.fit.cost_of(self.fit) - _LOWER
         answer = self.fit.answer() if self.on_way else None
         if answer is None or (answer.settled and not self.fit.slid and _narrowed(answer, self._variables)):
             self._factors, self.looked = list(self._untried), bool(self._untried)
@@ -176,24 +177,26 @@ class _Search:
     @property
     def _unsettled(self) -> bool:
         """Whether the best of an episode that is over may yet come nearer to its minimum."""
-        return self.over and self.best is not None and self._spent < _TO_THE_END and not self.best.holds
+        return self.over and self.best is not None and self._spent < TO_THE_END and not self.best.holds
 
     def go_on(self) -> None:
         """One simulation of the window further."""
+        all_tried = self._other is None and not self._factors
         try:
             if self._arriving:
                 self._nearer(self.fit)
-                if self._spent >= _TO_THE_END or self.fit.holds:
+                if self._spent >= TO_THE_END or self.fit.holds:
                     self._arrive()
-                    self._spent = 0
-            elif self._other is None and not self._factors and self.best is not None:
+            elif all_tried and self.best is not None:
                 self._nearer(self.best)
             else:
                 self._other = self._further(self._other)
         except SolverError:  # it cannot be simulated so soft or stiff
-            self._other, self._spent = None, _TO_THE_END
+            self._other = None
             if self._arriving:
                 self._arrive()
+            elif all_tried:
+                self._spent = TO_THE_END
 
     def _nearer(self, fit: WindowFit) -> None:
         self._spent += 1

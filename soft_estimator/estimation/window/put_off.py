@@ -5,10 +5,8 @@ from __future__ import annotations
 from soft_estimator.estimation.window.current_episode import CurrentEpisode
 from soft_estimator.estimation.window.live_estimate import LiveEstimate, unvouched
 from soft_estimator.estimation.window.own_grid import OwnErrors
-from soft_estimator.estimation.window.window_fit import WindowFit, always
+from soft_estimator.estimation.window.window_fit import TO_THE_END, WindowFit, always
 from soft_estimator.physics.solver import SolverError
-
-_MOST = 12  # simulations of the same frames on the way to their minimum
 
 
 class WorkPutOff:
@@ -33,7 +31,7 @@ class WorkPutOff:
         if fit is None or not fit.frames:
             return False
         seen, frames, spent = self._spent
-        return not (seen is fit and frames == len(fit.frames) and spent >= _MOST) and not fit.holds
+        return not (seen is fit and frames == len(fit.frames) and spent >= TO_THE_END) and not fit.holds
 
     def _further(self, fit: WindowFit) -> None:
         """One simulation nearer to the minimum; once it is there, other stiffnesses may be due."""
@@ -42,7 +40,7 @@ class WorkPutOff:
         try:
             fit.refine(1, always)
         except SolverError:
-            spent = _MOST
+            spent = TO_THE_END
         self._spent = fit, len(fit.frames), spent
         if fit.holds:
             self._episode.others.better(fit, fit.answer(), self._episode.lasting.variables, always, most=0)

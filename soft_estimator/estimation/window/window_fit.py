@@ -46,6 +46,7 @@ _MOST_DAMPING_OF_A_NEW_FRAME = 0.1  # what a frame before could not do, a new on
 # An answer between frames goes the whole way of its linearisation unless the last steps had to be damped by more.
 _FREE_DAMPING = 1e-2
 _WIDEST = 30.0  # beyond that frames contradict each other so much that nothing of them is information
+TO_THE_END = 12  # simulations at most, on the way that is left to a minimum
 
 
 @dataclass(frozen=True, eq=False)
