@@ -54,7 +54,8 @@ def cut_to_shape(
         if own is None:  # bent by a bounce it may fit no pose of its rest shape: nothing wider than it is with it
             out.append(seen if narrow else replace(seen, touched=True))
         else:
-            out.append(sighting_of(seen, own, plane) if own.mean() < _ALONE else seen)
+            # A pose of its shape explains all that is seen: whatever made it look touched, it is alone.
+            out.append(sighting_of(seen, own, plane) if own.mean() < _ALONE else replace(seen, touched=False))
     _log.info("in %d frames something was cut off the object, in %d it could not be told", teller.cut, teller.untold)
     return out[::-1]
 
