@@ -56,10 +56,14 @@ def test_the_give_of_the_contact_is_in_the_deviation() -> None:
 
 def test_what_was_not_known_may_move_far() -> None:
     """E moves by 6 % and ν by 0.5 in log(ν/(½ - ν)), a tenth of its range and more: nothing is taken off. Where ν was
-    known to no better than 0.8 anyway, 4/3 of both moves are; were E to move by 15 %, nothing again."""
+    known to no better than 0.8 anyway, 4/3 of both moves are; were E to move by 14 %, nothing again, unless a fifth is
+    allowed; which is of E, and not of what ν may move by."""
     variables = make_variables(ball.TRUTH, ["youngs_modulus_pa", "poissons_ratio"])
     theta, move = variables.start(), np.array([0.06, 0.5])
     assert not taken_and_left(variables, theta, move, GRID, 2)[0].any()
     taken, left = taken_and_left(variables, theta, move, GRID, 2, np.array([0.02, 0.8]))
     assert taken == pytest.approx(4 / 3 * move) and left == pytest.approx(move / 3)
-    assert not taken_and_left(variables, theta, np.array([0.15, 0.5]), GRID, 2, np.array([0.02, 0.8]))[0].any()
+    far, std = np.array([0.14, 0.5]), np.array([0.02, 0.8])
+    assert not taken_and_left(variables, theta, far, GRID, 2, std)[0].any()
+    assert taken_and_left(variables, theta, far, GRID, 2, std, 0.2)[0] == pytest.approx(4 / 3 * far)
+    assert not taken_and_left(variables, theta, far, GRID, 2, np.array([0.02, 0.5]), 0.2)[0].any()

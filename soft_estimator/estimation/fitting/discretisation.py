@@ -162,6 +162,7 @@ def taken_and_left(
     source: tuple[str, str, str],
     order: int,
     std: np.ndarray | None = None,
+    farthest: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What to take off θ (P,) where half of something moves it by `move` (P,), and what is left as a deviation, (P,).
 
@@ -169,8 +170,10 @@ def taken_and_left(
         source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2.
         std: of θ, (P,). What moves by no more than that was not known any better: it is no reason to leave the others
             where they are. 0 if left out.
+        farthest: that a positive value is moved, as a part of it; the source's own if left out.
     """
-    return _taken_and_left(variables, theta, move, Refinement.halved(source, order, np.zeros(0)), std=std)
+    refined = Refinement.halved(source, order, np.zeros(0))
+    return _taken_and_left(variables, theta, move, refined, std=std, farthest=farthest)
 
 
 def _taken_and_left(
@@ -181,12 +184,13 @@ def _taken_and_left(
     *,
     checked: bool = False,
     std: np.ndarray | None = None,
+    farthest: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """checked: whether the residuals are taken again at the end of the move. std: as above."""
-    whole, farthest = refined.whole * move, _FARTHEST[refined.source]
-    of_range = max(farthest, _FARTHEST_CHECKED) if checked else farthest
+    """checked: whether the residuals are taken again at the end of the move. std, farthest: as above."""
+    whole, own = refined.whole * move, _FARTHEST[refined.source]
+    of_range = max(own, _FARTHEST_CHECKED) if checked else own
     far = whole if std is None else np.where(np.abs(whole) <= std, 0.0, whole)
-    small = _is_small(variables, theta, far, farthest, of_range)
+    small = _is_small(variables, theta, far, own if farthest is None else farthest, of_range)
     return (whole, refined.left * move) if small else (np.zeros_like(move), whole)
 
 
