@@ -37,9 +37,9 @@ from soft_estimator.perception.settings import FinderSettings, ScanSettings
 from soft_estimator.scene.scene import Scene
 
 
-def trial(item: tuple[str, bool, Path, int | None, bool]) -> dict[str, Any]:
+def trial(item: tuple[str, bool, Path, int | None, bool, str]) -> dict[str, Any]:
     """Record one object and measure it; what is kept is told, not raised: one failure is one line."""
-    name, with_hand, data, cells, sides = item
+    name, with_hand, data, cells, sides, backend = item
     case, clock = case_of(name), process_time()
     out: dict[str, Any] = {"object": name, "hand": with_hand, "youngs_modulus_true_pa": case.youngs_modulus_pa}
     with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +47,7 @@ def trial(item: tuple[str, bool, Path, int | None, bool]) -> dict[str, Any]:
         try:
             truth = write_recording(case, bag, data=data, with_hand=with_hand, sides=sides)
             out |= {"cells_true": len(truth.body.cells.cell), "recorded_s": process_time() - clock}
-            found = measure(bag, truth.mass_kg, MeasureOptions(cells=cells), "cpu")
+            found = measure(bag, truth.mass_kg, MeasureOptions(cells=cells), backend)
         except Exception as error:  # counted, and the others go on
             return {**out, "error": f"{type(error).__name__}: {error}", "seconds": process_time() - clock}
     return {**out, **compared(case, truth, found), "seconds": process_time() - clock}
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
     parser.add_argument("--random", nargs="*", type=int, default=[], help="seeds of bodies that nobody tuned for, too")
     parser.add_argument("--shapes", type=int, metavar="N", help="only the volumes of N bodies from one side")
+    parser.add_argument("--backend", default="cpu", help="of the estimate; recordings are made on the CPU")
     parser.add_argument("--sides", action="store_true", help="turned about on the table before the drops")
     parser.add_argument("--first", type=int, default=200, help="seed of the first of them; 100 to 113 were tuned on")
     args = parser.parse_args()
@@ -164,8 +165,9 @@ def main() -> None:
         return
     hands = {"with": [True], "without": [False], "both": [True, False]}[args.hand]
     names = [n for n in [*args.only, *(f"random_{seed}" for seed in args.random)] if known(n, args.data)]
-    items = [(name, with_hand, args.data, args.cells, args.sides) for with_hand in hands for name in names]
-    items += [(name, False, args.data, args.cells, args.sides) for name in args.also]
+    rest = (args.data, args.cells, args.sides, args.backend)
+    items = [(name, with_hand, *rest) for with_hand in hands for name in names]
+    items += [(name, False, *rest) for name in args.also]
     rows = []
     with multiprocessing.get_context("spawn").Pool(args.workers, maxtasksperchild=1) as pool:
         for row in pool.imap_unordered(trial, items):
