@@ -69,3 +69,19 @@ class RigidPath:
         ]
         q = rotation_matrix(blend[1])
         return q, self.centre_m - q @ self.centre_m + blend[0]
+
+
+def turns_all_around(count: int) -> np.ndarray:
+    """Turns spread evenly, (count, 3, 3): super-Fibonacci spirals (Alexa 2022)."""
+    from scipy.spatial.transform import Rotation
+
+    s = np.arange(count) + 0.5
+    inner, outer = np.sqrt(s / count), np.sqrt(1 - s / count)
+    a, b = 2 * np.pi * s / np.sqrt(2.0), 2 * np.pi * s / 1.533751168755204288118041
+    quaternions = np.stack([inner * np.sin(a), inner * np.cos(a), outer * np.sin(b), outer * np.cos(b)], axis=1)
+    return np.asarray(Rotation.from_quat(quaternions).as_matrix())
+
+
+def angle_between(a: np.ndarray, b: np.ndarray) -> float:
+    """Angle [rad] between two turns (3, 3)."""
+    return float(np.arccos(np.clip((np.sum(a * b) - 1) / 2, -1, 1)))

@@ -25,6 +25,7 @@ from soft_estimator.measuring.fit import (
     step_s,
 )
 from soft_estimator.measuring.measurement import Measurement, shown_label
+from soft_estimator.measuring.own_weight import without_weight
 from soft_estimator.measuring.phases import TOGETHER_S, Drop, Poke, find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
 from soft_estimator.perception.cloud import Cloud
@@ -32,7 +33,7 @@ from soft_estimator.perception.primitives import PLAIN
 from soft_estimator.perception.scan import ScannedBody, with_cells
 from soft_estimator.perception.scan_choice import choose_body
 from soft_estimator.perception.scan_frames import ScanData, gather
-from soft_estimator.perception.scan_sides import join_sides
+from soft_estimator.perception.scan_sides import place_sides
 from soft_estimator.perception.sensor_noise import learn_noise
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
 from soft_estimator.recordings.adjusted import Choice
@@ -275,13 +276,22 @@ def _all_round(
     if progress is not None:
         progress("joining its sides", 0, 1)
     try:
-        data = join_sides([first, *others])
-        if len(data.frames) == len(first.frames):
-            return replace(body, notes=(*body.notes, *data.notes[len(first.notes) :]))
-        return _rest_shape(data, options)
+        joined, notes = place_sides([first, *others])
+        if len(joined) == 1:
+            return replace(body, notes=(*body.notes, *notes))
+        data = without_weight(joined, notes)
+        return _on_its_base(_rest_shape(data, options))
     except ValueError as error:  # one side that will not do must not lose the others
         said = f"{len(others) + 1} sides of it were shown, and do not make one body ({error}): one of them is used"
         return replace(body, notes=(*body.notes, said))
+
+
+def _on_its_base(body: ScannedBody) -> ScannedBody:
+    """A body that was seen from below, too, on the table with its lowest point: where it stood it was pressed flat."""
+    low_m = np.array([0.0, 0.0, float(body.vertices_m[:, 2].min())])
+    grid = replace(body.grid, origin_m=body.grid.origin_m - low_m)
+    detail = None if body.detail is None else replace(body.detail, origin_m=body.detail.origin_m - low_m)
+    return replace(body, vertices_m=body.vertices_m - low_m, grid=grid, detail=detail)
 
 
 def _rest_shape(data: ScanData, options: MeasureOptions) -> ScannedBody:

@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.ndimage import uniform_filter
+from scipy.ndimage import map_coordinates, uniform_filter
 
 from soft_estimator.backends.cpu.tsdf import incidence, integrate, smooth_depth
 from soft_estimator.perception.cloud import Cloud, Intrinsics
 from soft_estimator.perception.settings import NoiseSettings
 
+_UNBENT = np.zeros((0, 0, 0, 3))
 _EDGE_SLOPE = 3.7  # tan 75°: steeper steps between pixels are edges
+
+
+@dataclass(frozen=True, eq=False)
+class Bend:
+    """By how much the places of a body had moved when it was seen: on the nodes of a grid in its rest shape's frame.
+
+    Attributes:
+        origin_m: node (0, 0, 0) [m], (3,). spacing_m: of the nodes [m]. moved_m: (nx, ny, nz, 3) [m].
+    """
+
+    origin_m: np.ndarray
+    spacing_m: float
+    moved_m: np.ndarray
+    _on_nodes: dict[tuple[float, ...], np.ndarray] = field(default_factory=dict, init=False, repr=False)
+
+    def at(self, points_m: np.ndarray) -> np.ndarray:
+        """How far places (n, 3) [m] at rest had moved, (n, 3) [m]; beyond the grid as at its rim."""
+        places = ((np.asarray(points_m) - self.origin_m) / self.spacing_m).T
+        along = [map_coordinates(self.moved_m[..., a], places, order=1, mode="nearest") for a in range(3)]
+        return np.stack(along, axis=1)
+
+    def at_nodes(self, origin_m: np.ndarray, spacing_m: float, shape: tuple[int, ...]) -> np.ndarray:
+        """How far the nodes of a grid had moved, (*shape, 3) [m]; known for the grid that was asked for last."""
+        key = (*map(float, origin_m), spacing_m, *shape)
+        if key not in self._on_nodes:
+            axes = [origin_m[a] + spacing_m * np.arange(shape[a]) for a in range(3)]
+            nodes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+            self._on_nodes.clear()
+            self._on_nodes[key] = self.at(nodes).reshape(*shape, 3)
+        return self._on_nodes[key]
+
+    def back(self, points_m: np.ndarray) -> np.ndarray:
+        """Where places (n, 3) [m] of the bent body are at rest, (n, 3) [m]."""
+        points_m = np.asarray(points_m)
+        return points_m - self.at(points_m - self.at(points_m))
+
+    def by(self, factor: float) -> Bend:
+        """The same, so many times as far."""
+        return replace(self, moved_m=factor * self.moved_m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +65,7 @@ class View:
         cosine: incidence, (h, w).
         lens: the camera.
         rotation, translation_m: camera frame to fixed frame; a mirrored view's rotation has determinant -1.
+        bend: of the body when the image was taken, None where it had its rest shape.
     """
 
     depth_m: np.ndarray
@@ -34,6 +75,7 @@ class View:
     lens: Intrinsics
     rotation: np.ndarray
     translation_m: np.ndarray
+    bend: Bend | None = None
 
     def of_body(self) -> View:
         """The same image, whose only surface is the object's."""
@@ -78,10 +120,13 @@ class Field:
         """Height of each node layer above the body frame's z = 0 [m], (nz,)."""
         return self.origin_m[2] + self.spacing_m * np.arange(self.total.shape[2])
 
-    def heights_above_m(self, plane: np.ndarray) -> np.ndarray:
-        """Heights [m] of the nodes above a plane (n, d), (nx, ny, nz)."""
+    def heights_above_m(self, plane: np.ndarray, bend: Bend | None = None) -> np.ndarray:
+        """Heights [m] of the nodes above a plane (n, d), (nx, ny, nz), when the body was bent so."""
         x, y, z = (self.origin_m[a] + self.spacing_m * np.arange(self.total.shape[a]) for a in range(3))
-        return np.asarray(plane[0] * x[:, None, None] + plane[1] * y[:, None] + plane[2] * z + plane[3])
+        heights = np.asarray(plane[0] * x[:, None, None] + plane[1] * y[:, None] + plane[2] * z + plane[3])
+        if bend is None:
+            return heights
+        return heights + bend.at_nodes(self.origin_m, self.spacing_m, heights.shape) @ plane[:3]
 
 
 def make_view(
@@ -127,13 +172,17 @@ def fuse(
     shape = tuple(int(n) for n in counts)
     total, weight, free = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     law, origin = np.array([noise.floor_m, noise.per_m]), first * spacing_m
+    moved, bend = _UNBENT, None
     for view in views:
+        if view.bend is not bend:
+            bend = view.bend
+            moved = _UNBENT if bend is None else bend.at_nodes(origin, spacing_m, shape) / spacing_m
         lens = view.lens
         numbers = (lens.fx_px, lens.fy_px, lens.cx_px, lens.cy_px, *(*lens.distortion, 0.0, 0.0, 0.0, 0.0, 0.0)[:5])
         to_camera = view.rotation.T @ frame[0]
         start = view.rotation.T @ (frame[0] @ origin + frame[1] - view.translation_m)
         images = (view.depth_m, view.surface, view.cosine, law, np.array(numbers))
-        integrate(*images, np.ascontiguousarray(to_camera * spacing_m), start, truncation_m, total, weight, free)
+        integrate(*images, np.ascontiguousarray(to_camera * spacing_m), start, moved, truncation_m, total, weight, free)
     return Field(origin, spacing_m, truncation_m, total, weight, free)
 
 

@@ -15,7 +15,7 @@ from soft_estimator.geometry.surface import extract_surface, vertex_areas_m2
 from soft_estimator.perception.fusion import View
 from soft_estimator.perception.primitives import FittedShape, fit_primitives
 from soft_estimator.perception.rest_shape import rest_shape_from_primitive
-from soft_estimator.perception.scan import ScannedBody, close_body
+from soft_estimator.perception.scan import ScannedBody, close_body, drawn_to_points
 from soft_estimator.perception.scan_frames import ScanData
 from soft_estimator.perception.settings import ScanSettings
 
@@ -62,6 +62,7 @@ def choose_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
     """
     whole = close_body(data, replace(settings, prior="none"))
     if whole.coverage >= ALL_ROUND:
+        whole = drawn_to_points(whole, data, settings.target_cells)
         judged = judge_body(whole, data)
         return checked_body(_stated(whole, judged, []), judged, data)
     plain = [(body, _judged(body, data)) for body in _primitives(data, settings)]
@@ -159,7 +160,8 @@ def judge_body(body: ScannedBody, data: ScanData) -> Judgement:
 def _compared(body: ScannedBody, view: View, data: ScanData, cut_m: float) -> tuple[np.ndarray, int, int]:
     """Distances (n,) [m] of the drawn surface from the seen one, cut off; pixels on the wrong side of the outline; and
     pixels of the object."""
-    world = body.vertices_m @ body.rotation.T + body.translation_m
+    there = body.vertices_m if view.bend is None else body.vertices_m + view.bend.at(body.vertices_m)
+    world = there @ body.rotation.T + body.translation_m
     local = (world - view.translation_m) @ view.rotation
     lens = view.lens
     picture = (lens.fx_px, lens.fy_px, lens.cx_px, lens.cy_px, lens.width_px, lens.height_px)

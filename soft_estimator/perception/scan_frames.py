@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from soft_estimator.perception.cloud import Cloud
-from soft_estimator.perception.fusion import View, make_view, ray_pitch
+from soft_estimator.perception.fusion import Bend, View, make_view, ray_pitch
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints, Why
 from soft_estimator.perception.plane import PlaneFit
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
@@ -23,11 +23,13 @@ _STILL_SIGMAS, _STILL_M = 3.0, 0.002
 @dataclass(frozen=True, eq=False)
 class Support:
     """A table that the object stood on in some of the views, (n, d) in the body frame; those views, with the table as
-    their surface; and the others, in which it stood otherwise and shows what that table flattened and hid."""
+    their surface; and the others, in which it stood otherwise and shows what that table flattened and hid; and how
+    the object was bent on it."""
 
     plane: np.ndarray
     own: list[View]
     others: list[View]
+    bend: Bend | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,8 @@ class ScanData:
 
     Attributes:
         frames: clouds with the object found in them. plane: mean support plane (n, d), (4,), None without one.
-        frame: body frame to fixed frame. local_m: all points of the object in the body frame, (n, 3) [m].
+        frame: body frame to fixed frame. local_m: all points of the object in the body frame, (n, 3) [m]. toward: unit
+            vectors from them to the camera, (n, 3).
         voxel_m, truncation_m: resolution of the fusion [m]. std_m: noise of a point at the object's depth [m].
         views: the frames as images. noise: the sensor's. notes: what a reader should know.
         supports: of sides that were joined (see `scan_sides`), whose `plane` is None: all tables that it stood on.
@@ -46,6 +49,7 @@ class ScanData:
     plane: np.ndarray | None
     frame: Frame
     local_m: np.ndarray
+    toward: np.ndarray
     voxel_m: float
     truncation_m: float
     std_m: float
@@ -73,9 +77,11 @@ def gather(
     points = np.concatenate([found.points_m for _, found in frames])
     frame = _body_frame(plane, points)
     local = (points - frame[1]) @ frame[0]
+    rays = np.concatenate([cloud.sensor_m - found.points_m for cloud, found in frames]) @ frame[0]
+    toward = rays / np.linalg.norm(rays, axis=1)[:, None]
     voxel, truncation, smooth, std = _resolution(frames, local, settings, finder)
     views = [_view(cloud, found, finder, smooth) for cloud, found in frames]
-    return ScanData(frames, plane, frame, local, voxel, truncation, std, views, finder.noise, (*notes, *moved))
+    return ScanData(frames, plane, frame, local, toward, voxel, truncation, std, views, finder.noise, (*notes, *moved))
 
 
 def _still_ones(

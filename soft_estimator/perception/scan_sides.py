@@ -17,7 +17,8 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from soft_estimator.backends.cpu.two_way import two_way
-from soft_estimator.perception.fusion import Field, View, fuse
+from soft_estimator.geometry.rigid import angle_between, turns_all_around
+from soft_estimator.perception.fusion import Bend, Field, View, fuse
 from soft_estimator.perception.placed_shape import Pose
 from soft_estimator.perception.scan_frames import ScanData, Support
 
@@ -54,21 +55,37 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, eq=False)
 class Placed:
     """A part and its pose in the frame of the first one: x_first = rotation · x + translation; places on its surface
-    (n, 3) [m] and normals there (n, 3), in its own frame."""
+    (n, 3) [m] and normals there (n, 3), in its own frame; how the object was bent there, in the frame of the first."""
 
     data: ScanData
     places: np.ndarray
     normals: np.ndarray
     rotation: np.ndarray
     translation_m: np.ndarray
+    bend: Bend | None = None
 
     def at(self, rotation: np.ndarray, translation_m: np.ndarray) -> Placed:
         """The same part elsewhere."""
         return replace(self, rotation=rotation, translation_m=translation_m)
 
+    def bent(self, bend: Bend | None) -> Placed:
+        """The same part, with the object bent so in it: its places are those of the object at rest."""
+        straight = replace(self, bend=bend)
+        return replace(straight, places=(straight.at_rest_m(self.places) - self.translation_m) @ self.rotation)
+
+    def at_rest_m(self, points_m: np.ndarray) -> np.ndarray:
+        """Where points of the part (n, 3) [m] are on the object at rest, in the frame of the first, (n, 3) [m]."""
+        there = points_m @ self.rotation.T + self.translation_m
+        return there if self.bend is None else self.bend.back(there)
+
 
 def join_sides(parts: list[ScanData]) -> ScanData:
     """The first part with all others that could be matched to it, and notes on those that could not."""
+    return together(*place_sides(parts))
+
+
+def place_sides(parts: list[ScanData]) -> tuple[list[Placed], list[str]]:
+    """The first part and all others that could be matched to it, and notes on those that could not."""
     alone = [Placed(data, *_surface_of(data), *_NOWHERE) for data in parts]
     joined, left, evidence = [alone[0]], list(range(1, len(parts))), [_Evidence([one]) for one in alone]
     while left:
@@ -82,15 +99,16 @@ def join_sides(parts: list[ScanData]) -> ScanData:
             if match.shared >= enough:
                 joined.append(alone[k].at(match.rotation, match.translation_m))
                 left.remove(k)
-    joined = _settled(joined)
+    joined = settled(joined)
     notes = [f"{len(joined)} sides of it joined"] if len(joined) > 1 else []
     if left:
         notes.append(f"{len(left)} more still part(s) of the recording could not be matched to them, and are left out")
-    return _together(joined, notes)
+    return joined, notes
 
 
-def _settled(joined: list[Placed]) -> list[Placed]:
+def settled(joined: list[Placed]) -> list[Placed]:
     """Every part but the first refined against all the others, a few times over."""
+    joined = list(joined)
     for _ in range(_SETTLINGS if len(joined) > 2 else 0):
         for k in range(1, len(joined)):
             one = joined[k]
@@ -106,29 +124,30 @@ def _stands_alike(rotation: np.ndarray) -> bool:
     return bool(rotation[2, 2] > 1 - 1e-9)
 
 
-def _together(joined: list[Placed], notes: list[str]) -> ScanData:
+def together(joined: list[Placed], notes: list[str]) -> ScanData:
     """One scan in the frame of the first part."""
     first = joined[0].data
     if len(joined) == 1:
         return replace(first, notes=(*first.notes, *notes))
     supports: list[Support] = []
     for one in joined:
-        plane = _table(one)
+        plane = table_of(one)
         if one.data.stands and all(np.abs(plane - other.plane).max() > 1e-9 for other in supports):
-            like = [np.abs(plane - _table(other)).max() <= 1e-9 for other in joined]
+            like = [np.abs(plane - table_of(other)).max() <= 1e-9 for other in joined]
             own = [v.of_support() for k, other in enumerate(joined) if like[k] for v in _seen_by(other, first)]
             unlike = [v for k, other in enumerate(joined) if not like[k] for v in _moved_views(other, first)]
-            supports.append(Support(plane, own, unlike))
+            supports.append(Support(plane, own, unlike, one.bend))
     return replace(
         first, plane=None, supports=tuple(supports),
         frames=[frame for one in joined for frame in one.data.frames],
         views=[view for one in joined for view in _moved_views(one, first)],
-        local_m=np.concatenate([one.data.local_m @ one.rotation.T + one.translation_m for one in joined]),
+        local_m=np.concatenate([one.at_rest_m(one.data.local_m) for one in joined]),
+        toward=np.concatenate([one.data.toward @ one.rotation.T for one in joined]),
         notes=(*first.notes, *notes),
     )  # fmt: skip
 
 
-def _table(one: Placed) -> np.ndarray:
+def table_of(one: Placed) -> np.ndarray:
     """The table of a part (n, d) in the frame of the first."""
     up = one.rotation[:, 2]
     return np.append(up, -up @ one.translation_m)
@@ -143,7 +162,7 @@ def _seen_by(one: Placed, first: ScanData) -> list[View]:
     """The views of a part as if its camera had moved and the first part stayed."""
     turn = first.frame[0] @ one.rotation @ one.data.frame[0].T
     shift = first.frame[0] @ one.translation_m + first.frame[1] - turn @ one.data.frame[1]
-    return [view.seen_from(turn, shift) for view in one.data.views]
+    return [replace(view.seen_from(turn, shift), bend=one.bend) for view in one.data.views]
 
 
 class _Surface:
@@ -201,7 +220,7 @@ class _Evidence(_Surface):
         free = (field.free > 0.5 * views) & ~(near < self.spacing_m)
         if not one.data.stands:
             return free
-        return free | (field.heights_above_m(_table(one)) < -0.5 * self.spacing_m)
+        return free | (field.heights_above_m(table_of(one)) < -0.5 * self.spacing_m)
 
     def _costs(self, free: np.ndarray) -> list[np.ndarray]:
         """What a point of the other part costs at the nodes, in truncations, ever less blurred."""
@@ -260,14 +279,14 @@ def _match(known: _Evidence, part: _Evidence) -> _Match | None:
     match = _refined(known, part, *found[0][1], True)
     most = _MOST_COST * _UNSEEN**2 * (len(known.points) + len(part.points))
     if match is None or not match.sure or match.shared < _PLENTY or found[0][0] > most:
-        found += [(cost, pose, False) for cost, pose in _searched(known, part, list(_all_turns(_TURNS)), False)]
+        found += [(cost, pose, False) for cost, pose in _searched(known, part, list(turns_all_around(_TURNS)), False)]
         best = min(found, key=lambda one: one[0] * (1.0 if one[2] else _SAME_SIDE))
         match = _refined(known, part, *best[1], best[2])
         found = [best, *(one for one in found if one is not best)]
     if match is None:
         return None
     cost, pose, alike = found[0]
-    next_best = min((c for c, other, _ in found if _angle(other[0], pose[0]) > 3 * _APART_RAD), default=np.inf)
+    next_best = min((c for c, other, _ in found if angle_between(other[0], pose[0]) > 3 * _APART_RAD), default=np.inf)
     sure = match.sure and cost < most and next_best > _SURER * cost
     _log.info(
         "a part %s: cost %.1f, next %.1f, %.0f %% of it shared, %.2f voxels off there%s",
@@ -286,7 +305,7 @@ def _searched(known: _Evidence, part: _Evidence, turns: list[np.ndarray], uprigh
     found = sorted((_descended(known, part, p, 1, 10, upright) for _, p in found[:_KEPT]), key=lambda one: one[0])
     apart: list[tuple[float, Pose]] = []
     for cost, pose in found:
-        if all(_angle(pose[0], other[0]) > _APART_RAD for _, other in apart):
+        if all(angle_between(pose[0], other[0]) > _APART_RAD for _, other in apart):
             apart.append((cost, pose))
     found = [_descended(known, part, pose, 2, 15, upright) for _, pose in apart[:_LAST]]
     return sorted(found, key=lambda one: one[0])
@@ -381,17 +400,3 @@ def _pairs(
 def _rows(normals: np.ndarray, places: np.ndarray, middle: np.ndarray, off: np.ndarray) -> np.ndarray:
     """(n, 7): how residuals change by a turn about the middle and a shift, and the residuals."""
     return np.concatenate([np.cross(places - middle, normals), normals, off[:, None]], axis=1)
-
-
-def _all_turns(count: int) -> np.ndarray:
-    """Turns spread evenly, (count, 3, 3): super-Fibonacci spirals (Alexa 2022)."""
-    s = np.arange(count) + 0.5
-    inner, outer = np.sqrt(s / count), np.sqrt(1 - s / count)
-    a, b = 2 * np.pi * s / np.sqrt(2.0), 2 * np.pi * s / 1.533751168755204288118041
-    quaternions = np.stack([inner * np.sin(a), inner * np.cos(a), outer * np.sin(b), outer * np.cos(b)], axis=1)
-    return np.asarray(Rotation.from_quat(quaternions).as_matrix())
-
-
-def _angle(a: np.ndarray, b: np.ndarray) -> float:
-    """Angle [rad] between two turns."""
-    return float(np.arccos(np.clip((np.sum(a * b) - 1) / 2, -1, 1)))

@@ -118,6 +118,7 @@ def integrate(
     lens: np.ndarray,
     matrix: np.ndarray,
     origin: np.ndarray,
+    moved: np.ndarray,
     truncation: float,
     total: np.ndarray,
     weight: np.ndarray,
@@ -131,20 +132,26 @@ def integrate(
             only tell free space. cosine: (h, w), incidence.
         noise: a, b of std = a + b z². lens: fx, fy, cx, cy, k1, k2, p1, p2, k3.
         matrix, origin: camera-frame position [m] of node (i, j, k) is matrix (3, 3) · (i, j, k) + origin (3,).
+        moved: (nx, ny, nz, 3), by how many nodes the body's places there had moved when the image was taken; none,
+            (0, 0, 0, 3), where it had its rest shape.
         truncation: distance at which the field is cut off [m].
         total, weight: (nx, ny, nz), Σ w sdf and Σ w, added to. free: (nx, ny, nz), images that see the node free,
             added to.
     """
     nx, ny, nz = total.shape
     height, width = depth.shape
+    bent = moved.shape[0] > 0
     for i in prange(nx):
         for j in range(ny):
             for k in range(nz):
-                z = matrix[2, 0] * i + matrix[2, 1] * j + matrix[2, 2] * k + origin[2]
+                a, b, c = float(i), float(j), float(k)
+                if bent:
+                    a, b, c = a + moved[i, j, k, 0], b + moved[i, j, k, 1], c + moved[i, j, k, 2]
+                z = matrix[2, 0] * a + matrix[2, 1] * b + matrix[2, 2] * c + origin[2]
                 if not z > 1e-3:
                     continue
-                x = (matrix[0, 0] * i + matrix[0, 1] * j + matrix[0, 2] * k + origin[0]) / z
-                y = (matrix[1, 0] * i + matrix[1, 1] * j + matrix[1, 2] * k + origin[1]) / z
+                x = (matrix[0, 0] * a + matrix[0, 1] * b + matrix[0, 2] * c + origin[0]) / z
+                y = (matrix[1, 0] * a + matrix[1, 1] * b + matrix[1, 2] * c + origin[1]) / z
                 pu, pv = _project(x, y, lens)
                 if not (pu > -0.5 and pu < width - 0.5 and pv > -0.5 and pv < height - 0.5):
                     continue
@@ -152,8 +159,8 @@ def integrate(
                 d = depth[v, u]
                 if not d > 0.0:
                     continue
-                c = max(cosine[v, u], 0.1)
-                distance = (d - z) * c
+                facing = max(cosine[v, u], 0.1)
+                distance = (d - z) * facing
                 if d - z >= truncation and _seen_free(depth, u, v, z + truncation):
                     free[i, j, k] += 1
                 elif surface[v, u] and cosine[v, u] > 0.0 and abs(distance) < truncation:
@@ -161,6 +168,6 @@ def integrate(
                     # Behind the surface a view knows nothing: beyond an edge there may be air, which others see. So it
                     # says less and less there, from a voxel on.
                     fade = min(1.0, (truncation + distance) / (0.6 * truncation))
-                    w = fade * c * c / (std * std)
+                    w = fade * facing * facing / (std * std)
                     total[i, j, k] += w * distance
                     weight[i, j, k] += w
