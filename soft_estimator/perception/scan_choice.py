@@ -26,6 +26,7 @@ PRIORS = ("revolution", "mirror", "balls", "extrusion")
 # one side (seeds 100 to 113 of `bench_measure.py`), and a fifth more, as well as 14 bodies tell it.
 _BALLS_STD = 0.08
 ALL_ROUND = 0.6  # with this share of the surface seen, nothing has to be guessed
+_HARDLY_ANYTHING_LEFT = 0.95  # with more of it seen, it does not matter what the rest is closed by
 _MISFIT_VOXELS = 0.5  # a fused surface lies this near to what was seen, rms; a wrong symmetry pulls it off by voxels
 _MISFIT_SIGMAS = 0.5  # or within this part of a point's noise, which fusion averages
 _OUTLINE = 0.04  # share of the object's pixels that may lie on the wrong side of its outline
@@ -57,11 +58,15 @@ class Judgement:
 def choose_body(data: ScanData, settings: ScanSettings) -> ScannedBody:
     """The body that the data support; a ValueError that says why where no shape will do.
 
-    Plain shapes come first: one that explains every pixel leaves nothing to guess. Then a body of revolution, which
-    demands most, and else the largest balls that touch what was seen from within.
+    Seen all round, it is what was seen; what nobody saw of sides that were joined is closed by balls. Else plain shapes
+    come first: one that explains every pixel leaves nothing to guess. Then a body of revolution, which demands most,
+    and else the largest balls that touch what was seen from within.
     """
     whole = close_body(data, replace(settings, prior="none"))
     if whole.coverage >= ALL_ROUND:
+        if data.supports and whole.coverage < _HARDLY_ANYTHING_LEFT:  # unseen space would count as body
+            whole = close_body(data, replace(settings, prior="balls"))
+            whole = replace(whole, volume_std_m3=_BALLS_STD * whole.volume_m3)
         whole = drawn_to_points(whole, data, settings.target_cells)
         judged = judge_body(whole, data)
         return checked_body(_stated(whole, judged, []), judged, data)

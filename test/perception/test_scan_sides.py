@@ -42,14 +42,14 @@ def sides() -> list[ScanData]:
 @pytest.mark.slow
 def test_sides_of_a_duck_make_all_of_it(sides: list[ScanData]) -> None:
     """A point errs by 1.3 mm, the joined surface of thousands by less. From one side a duck is closed by a guess, 5 %
-    off and more; here nothing is guessed: 2 % of its volume are 0.25 mm all over its surface."""
+    off and more; here a tenth of its surface is: 2 % of its volume are 0.25 mm all over its surface."""
     data, duck = join_sides(sides), make_body("duck")
     body = choose_body(data, SETTINGS)
     off = duck.distance_m(body.vertices_m @ body.rotation.T + body.translation_m)
     assert data.notes[-1] == "5 sides of it joined" and len(data.supports) == 2
-    assert body.prior == "none" and body.coverage > 0.85
+    assert body.prior == "balls" and 0.85 < body.coverage < 0.95
     assert body.volume_m3 == pytest.approx(duck.volume_m3, rel=0.02)
-    assert np.sqrt(np.mean(off**2)) < 2e-3  # 1.5 seen; a pixel is 2 mm wide
+    assert np.sqrt(np.mean(off**2)) < 1.3e-3  # 1.0 seen, 1.4 were unseen space body; a pixel is 2 mm wide
     assert body.volume_std_m3 is not None and abs(body.volume_m3 - duck.volume_m3) < 3 * body.volume_std_m3
     one = close_body(sides[0], ScanSettings(target_cells=800, prior="balls"))
     alone = duck.distance_m(one.vertices_m @ one.rotation.T + one.translation_m)
