@@ -30,7 +30,8 @@ CONTACT = ("contact", "the give of the contact", "give the scene a stiffer conta
 # its edges came back off by 2.7 of it, a ball on a known plane by 0.3.
 _GIVE = 1.5
 # That E or damping are moved: what a grid of 1,000 to 2,500 cells does to a duck of its true shape, 10 to 16 %, is
-# what half its spacing takes off (E -14 % and -7 % before, -2 % and +3 % after). Farther than that nobody has looked.
+# what half its spacing takes off (E -14 % and -7 % were printed; with 4/3 of the printed moves it would be -2 % and
+# +3 %). That duck is one of the objects that `measure` is judged by. Farther than that nobody has looked.
 _FARTHEST = 0.2
 _log = logging.getLogger(__name__)
 
