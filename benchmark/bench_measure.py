@@ -45,7 +45,7 @@ def trial(item: tuple[str, bool, Path, int | None, bool, str]) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         bag = Path(folder) / "bag"
         try:
-            truth = write_recording(case, bag, data=data, with_hand=with_hand, sides=sides)
+            truth = write_recording(case, bag, data=data, with_hand=with_hand, sides=sides, backend=backend)
             out |= {"cells_true": len(truth.body.cells.cell), "recorded_s": process_time() - clock}
             found = measure(bag, truth.mass_kg, MeasureOptions(cells=cells), backend)
         except Exception as error:  # counted, and the others go on
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
     parser.add_argument("--random", nargs="*", type=int, default=[], help="seeds of bodies that nobody tuned for, too")
     parser.add_argument("--shapes", type=int, metavar="N", help="only the volumes of N bodies from one side")
-    parser.add_argument("--backend", default="cpu", help="of the estimate; recordings are made on the CPU")
+    parser.add_argument("--backend", default="cpu", help="of the estimate, and of the true drops")
     parser.add_argument("--sides", action="store_true", help="turned about on the table before the drops")
     parser.add_argument("--first", type=int, default=200, help="seed of the first of them; 100 to 113 were tuned on")
     args = parser.parse_args()

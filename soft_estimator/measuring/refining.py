@@ -42,10 +42,11 @@ class GridError:
     Attributes:
         move: how far the answer's lasting variables and offset would move on the finer grid, (P + 1,); None where that
             has too many nodes, or none was looked at.
+        beyond: whether the drop that was looked at last moves the answer farther than a linear step can tell.
     """
 
     def __init__(self, scene: Scene, backend: Backend) -> None:
-        self.backend = backend
+        self.backend, self.beyond = backend, False
         self.move: np.ndarray | None = None
         self._before: np.ndarray | None = None
         self._finer: tuple[Model, Kinds] | None = None
@@ -59,7 +60,7 @@ class GridError:
 
     def look(self, fit: WindowFit, lasting: Lasting) -> Refined:
         """What is to be taken off the lasting variables after a drop, (P,), and what is left as a deviation."""
-        count, self._before = len(lasting.variables), self.move
+        count, self._before, self.beyond = len(lasting.variables), self.move, False
         if self._finer is None:
             return Refined(np.zeros(count), (give_of_contact(fit, lasting),))
         model, kinds = self._finer
@@ -75,6 +76,7 @@ class GridError:
             lasting.variables, fit.at.z[:count], self.move[:count], GRID, 2, std_of(fit, count), _FARTHEST
         )
         _log.info("%s moves the answer by %s", GRID[1], np.array2string(taken, precision=4))
+        self.beyond = bool(left.any() and not taken.any())
         effects = Effect(*GRID, np.diag(np.abs(left))), give_of_contact(fit, lasting)
         return Refined(taken, effects, found.change)
 

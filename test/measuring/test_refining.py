@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dropped_ball as ball
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from soft_estimator.camera.observing import surface_frame
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.fitting.discretisation import GRID, taken_and_left
+from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.variables import make_variables
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.measuring.fit import why_left_out
 from soft_estimator.measuring.refining import give_of_contact
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import build_model
@@ -67,3 +71,18 @@ def test_what_was_not_known_may_move_far() -> None:
     assert not taken_and_left(variables, theta, far, GRID, 2, std)[0].any()
     assert taken_and_left(variables, theta, far, GRID, 2, std, 0.2)[0] == pytest.approx(4 / 3 * far)
     assert not taken_and_left(variables, theta, far, GRID, 2, np.array([0.02, 0.5]), 0.2)[0].any()
+
+
+def test_a_drop_after_which_less_is_known_is_left_out() -> None:
+    """Where half the spacing moves its answer beyond a linear step; not where there is nothing better, or where it
+    tells more than the ones before, and always where the model does not fit it."""
+    config = WindowConfig(frames=5, points_per_frame=300, start="scene")
+    target = SlidingWindow(ball.model(), ball.TRUTH, ["youngs_modulus_pa"], config, field=ball.field())
+    before = replace(ball.said(target, ball.frames()[:4])[-1], verdict=FitVerdict())
+    e = before.parameters[0]
+    wider, narrower = (replace(before, parameters=(replace(e, std=times * e.std),)) for times in (1.1, 0.9))
+    assert "half the spacing" in why_left_out(wider, before, beyond=True)
+    assert not why_left_out(wider, before, beyond=False) and not why_left_out(wider, None, beyond=True)
+    assert not why_left_out(narrower, before, beyond=True)
+    touched = replace(narrower, verdict=FitVerdict(fits=False, reason="a hand"))
+    assert why_left_out(touched, None, beyond=False) == "a hand"
