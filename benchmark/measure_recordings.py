@@ -10,7 +10,7 @@ one it is -4 to +1 % off (three of three).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ _PLACED_FROM_M, _PLACING_FRAMES, _LEAVING_FRAMES, _HOLDING_FRAMES = 0.08, 8, 10,
 _HARD = {"stiffness_pa_per_m": 1.2e8, "sharpness_per_m": 18000.0}
 _SOFTER = {"stiffness_pa_per_m": 5e6, "sharpness_per_m": 2000.0}
 _FELT_M = 0.0005  # shorter than any edge of a surface's triangles: each is split into sixteen points of contact
+_LYING_M = 0.007  # cells of a body at rest: it sags by millimetres at most, and has no bounce to get wrong
 _LEAVING_M_S = 1.0  # how fast a hand goes that has let go
 
 
@@ -246,10 +247,11 @@ class Film:
         self, contact: Mapping[str, float], turn_rad: tuple[float, float, float] = (0.0, 0.0, 0.0)
     ) -> tuple[Scene, np.ndarray]:
         """The scene of the object on the table, and its displacement at rest (N, 3) [m]."""
-        scene = scene_of(self.case, 0.0, turn_rad, self.image, self.folder, contact)
+        case = replace(self.case, spacing_m=max(self.case.spacing_m, _LYING_M))
+        scene = scene_of(case, 0.0, turn_rad, self.image, self.folder, contact)
         if any(turn_rad):
             lowest = float(scene.body.surface_positions_m(_posed(scene))[:, 2].min())
-            scene = scene_of(self.case, -lowest, turn_rad, self.image, self.folder, contact)
+            scene = scene_of(case, -lowest, turn_rad, self.image, self.folder, contact)
         # A few per cent of the weight out of balance are hundredths of a millimetre of sag.
         rest, _ = solve_static(Simulation(scene.model, scene.parameters, self.backend), tolerance=0.03)
         return scene, np.asarray(rest.u)
@@ -279,7 +281,7 @@ def _posed(scene: Scene) -> np.ndarray:
 def sides_of(case: Case, folder: Path = Path()) -> list[tuple[float, float, float]]:
     """How an object is turned [rad] when it is shown from all sides: by about a quarter three times, and laid on its
     side, where it lies by itself, twice, its underside somewhat towards the camera."""
-    scene = scene_of(case, 0.0, (0.0, 0.0, 0.0), (16, 12), folder)
+    scene = scene_of(replace(case, spacing_m=_LYING_M), 0.0, (0.0, 0.0, 0.0), (16, 12), folder)
     mesh = trimesh.Trimesh(scene.body.surface_positions_m(), scene.body.surface.faces)
     rng, eye = np.random.default_rng(3), scene_cameras(scene.config)[0].position_m
     turns = [Rotation.from_rotvec([0, 0, q * np.pi / 2 + rng.uniform(-0.25, 0.25)]) for q in (1, 2, 3)]
