@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
+from soft_estimator.estimation.fitting.gauss_newton import limit_reason
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, Progress, fit
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.physics.solver import SolverError
@@ -64,7 +65,7 @@ def fit_barzilai_borwein(
     history: list[dict] = []
     best = current
     rate = _FIRST_STEP / max(np.abs(current.known_gradient).max(), 1e-300)
-    reason = f"reached {max_iterations} iterations"
+    reason = ""  # it stays so where the limit ends it
     for iteration in range(1, max_iterations + 1):
         history.append({"frames": len(problem.frames), "cost": current.cost, "theta": current.theta.copy()})
         if progress:
@@ -84,7 +85,7 @@ def fit_barzilai_borwein(
         rate = float(step @ step) / curvature if curvature > 0 else 2 * rate
         current = trial
         best = current if current.cost < best.cost else best
-    return Fit(best, reason, len(history), history)
+    return Fit(best, reason or limit_reason(max_iterations), len(history), history, reached_limit=not reason)
 
 
 def _safe_step(problem: Problem, current: Evaluation, rate: float, worst: float) -> tuple[Evaluation | None, float]:
