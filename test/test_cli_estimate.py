@@ -88,7 +88,7 @@ def test_an_estimate_becomes_files_and_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["levenberg_marquardt", "barzilai_borwein"])
+@pytest.mark.parametrize("method", ["levenberg_marquardt", "lbfgs", "barzilai_borwein"])
 def test_a_search_that_ends_at_its_limit_says_what_to_raise(
     method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

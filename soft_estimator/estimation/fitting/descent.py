@@ -18,6 +18,7 @@ _BOUND_STDS = 6.0  # of the prior: beyond that a guess is a mistake, and the sim
 # line search, as Raydan took it in 1997). Without that it went in circles where residuals pull with constant force.
 _FIRST_STEP, _LAST_COSTS, _LEAST_FALL, _CUT, _MOST_CUTS = 0.1, 5, 1e-4, 0.25, 30
 _LONGEST = 1.0  # step of any variable
+_LBFGS_AT_LIMIT = 1  # SciPy's status of a search that was given no more iterations
 # Where points change cells the cost has small steps, worth up to this part of it.
 _CELL_STEPS = 1e-3
 
@@ -48,7 +49,9 @@ def fit_lbfgs(
     result = minimize(cost, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": max_iterations})
     if not found:
         raise SolverError(f"no step of L-BFGS could be simulated, not even the first guess: {failure[-1]}")
-    return Fit(found[-1], str(result.message), int(result.nit), history)
+    limit = result.status == _LBFGS_AT_LIMIT
+    reason = limit_reason(max_iterations) if limit else str(result.message)
+    return Fit(found[-1], reason, int(result.nit), history, reached_limit=limit)
 
 
 def fit_barzilai_borwein(
