@@ -65,7 +65,7 @@ LONGEST = (
     "test/live/test_replay.py",
     "test/live/test_long_replay.py",
     "test/physics/test_gradients.py",
-    "test/live/test_tools.py",
+    "test/live/test_poked_block.py",
     "test/estimation/test_window_honesty.py",
     "test/studies/test_beam.py",
     "test/studies/test_estimate.py",
@@ -73,6 +73,7 @@ LONGEST = (
     "test/estimation/test_sliding_window.py",
     "test/estimation/test_fit.py",
     "test/estimation/test_horizon.py",
+    "test/live/test_tools.py",
 )
 
 

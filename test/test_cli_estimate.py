@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from soft_estimator.cli import main
+from soft_estimator.report.of_estimate import warnings_of_summary
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -84,6 +85,22 @@ def test_an_estimate_becomes_files_and_json(tmp_path: Path) -> None:
     assert repeated["parameters"][0]["value"] == summary["parameters"][0]["value"]
     assert repeated["parameters"][0]["truth"] is None
     assert repeated["frames"]["set_aside_reasons"] == {"stamped out of order": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["levenberg_marquardt", "lbfgs", "barzilai_borwein"])
+def test_a_search_that_ends_at_its_limit_says_what_to_raise(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One iteration from 15 kPa is not enough for 10; the command, its JSON and the report tell so."""
+    guess = {"youngs_modulus_pa": "15 kPa"}
+    short = {"parameters": ["youngs_modulus_pa"], "guess": guess, "max_iterations": 1, "grid_error_nodes": 0}
+    scene, out = write_scene(tmp_path, estimate={**short, "method": method}), tmp_path / "out"
+    assert main(["estimate", scene, "--backend", "cpu", "--no-plots", "--out", str(out)]) == 0
+    assert "reached 1 iterations on all frames: raise estimate.max_iterations" in capsys.readouterr().out
+    summary = json.loads((out / "estimate.json").read_text())
+    assert summary["reached_limit"] is True and summary["starts"][0]["reached_limit"] is True
+    assert "The search ended early: reached 1 iterations." in warnings_of_summary(summary)
 
 
 def test_check_gradient_prints_a_table_and_its_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _why_it_stopped(summary: dict[str, Any]) -> str:
     why = str(summary["stop_reason"])
-    return f"{why} on all frames: raise estimate.max_iterations" if why.startswith("reached") else why
+    return f"{why} on all frames: raise estimate.max_iterations" if summary["reached_limit"] else why
 
 
 def _doubts(row: dict[str, Any]) -> str:

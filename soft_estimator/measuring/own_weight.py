@@ -19,10 +19,11 @@ from scipy.spatial.transform import Rotation
 from soft_estimator.geometry.shapes import Shape
 from soft_estimator.measuring.phases import GRAVITY_M_S2
 from soft_estimator.perception.fusion import Bend
+from soft_estimator.perception.placed_side import Placed, table_of
 from soft_estimator.perception.scan import ScannedBody, close_body
 from soft_estimator.perception.scan_choice import judge_body
 from soft_estimator.perception.scan_frames import ScanData
-from soft_estimator.perception.scan_sides import Placed, settled, table_of, together
+from soft_estimator.perception.scan_sides import settled, together
 from soft_estimator.perception.settings import ScanSettings
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.dirichlet import FixedRegion

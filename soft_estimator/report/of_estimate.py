@@ -86,7 +86,7 @@ def warnings_of_summary(summary: dict[str, Any]) -> list[str]:
         lines.append(f"{summary['far_points']} points lie so far from the fitted body that they hardly count.")
     if not summary["finished"]:
         lines.insert(0, f"The search is not finished: {summary['stop_reason']}. These are the best values so far.")
-    elif summary["stop_reason"].startswith("reached"):
+    elif summary["reached_limit"]:
         lines.append(f"The search ended early: {summary['stop_reason']}.")
     return lines
 

@@ -86,6 +86,7 @@ def summarise(result: EstimateResult) -> dict[str, Any]:
         "method": result.method,
         "iterations": best.iterations,
         "stop_reason": best.reason,
+        "reached_limit": best.reached_limit,
         "cost": _finite(best.evaluation.cost),
         "misfit": _finite(best.evaluation.misfit),
         "noise_scale": result.posterior.noise_scale,
@@ -182,6 +183,7 @@ def _starts(result: EstimateResult) -> list[dict[str, Any]]:
             "cost": _finite(f.evaluation.cost),
             "iterations": f.iterations,
             "stop_reason": f.reason,
+            "reached_limit": f.reached_limit,
         }
         for f in result.fits
     ]

@@ -19,13 +19,15 @@ from soft_estimator.schema import to_plain
 
 @dataclass
 class KeptStart:
-    """One start of a search: θ where it stands, over how many frames, at what cost; why it ended, "" while it runs."""
+    """One start of a search: θ where it stands, over how many frames, at what cost; why it ended, "" while it runs, and
+    whether at its limit of iterations."""
 
     theta: list[float]
     frames: int
     cost: float
     steps: int = 0
     reason: str = ""
+    reached_limit: bool = False
 
 
 @dataclass
@@ -55,10 +57,10 @@ class Keeper:
             self.write()
         self.time.check()
 
-    def ended(self, start: int, reason: str) -> None:
+    def ended(self, start: int, reason: str, reached_limit: bool = False) -> None:
         """A start has come to its end."""
         if start < len(self.starts):
-            self.starts[start].reason = reason
+            self.starts[start].reason, self.starts[start].reached_limit = reason, reached_limit
             self.write()
 
     def write(self) -> None:

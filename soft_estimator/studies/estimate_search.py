@@ -36,11 +36,12 @@ def fit_all(
         if kept is not None and kept.reason:  # it had ended before the search was interrupted
             theta = np.array(kept.theta)
             found = problem.evaluate(theta, jacobian=True)
-            return Fit(found, kept.reason, kept.steps, [_entry(found, len(problem.frames))])
+            history = [_entry(found, len(problem.frames))]
+            return Fit(found, kept.reason, kept.steps, history, kept.reached_limit)
         report = _Reporter(problem, config.method, config, k, progress, keeper)
         return _fit_one(problem, config, theta, report, kept)
 
-    fits = _from_all_starts(problem, config, one, lambda fit: fit.reason, keeper)
+    fits = _from_all_starts(problem, config, one, lambda fit: fit, keeper)
     return min(fits, key=lambda f: f.evaluation.cost), fits
 
 
@@ -54,7 +55,7 @@ def fit_wide(
     def one(k: int, theta: np.ndarray) -> CloudAnswer:
         return fit_clouds(problem, theta, _Reporter(problem, WHOLE_CLOUDS, config, k, progress, Keeper()).tell)
 
-    answers = _from_all_starts(problem, config, one, lambda answer: answer.fit.reason, keeper)
+    answers = _from_all_starts(problem, config, one, lambda answer: answer.fit, keeper)
     best = max(answers, key=lambda a: a.likelihood)
     return best.fit, [a.fit for a in answers], best.posterior
 
@@ -63,7 +64,7 @@ def _from_all_starts(
     problem: Problem,
     config: EstimateConfig,
     fit_one: Callable[[int, np.ndarray], T],
-    reason_of: Callable[[T], str],
+    fit_of: Callable[[T], Fit],
     keeper: Keeper,
 ) -> list[T]:
     starts = [problem.variables.start(), *random_starts(problem, config.starts - 1, config.seed)]
@@ -75,7 +76,8 @@ def _from_all_starts(
         except SolverError as error:  # a wild start may not be simulable; the others go on
             failure = error
             continue
-        keeper.ended(k, reason_of(fits[-1]))
+        ended = fit_of(fits[-1])
+        keeper.ended(k, ended.reason, ended.reached_limit)
     if not fits:
         raise failure or SolverError("no start could be simulated; give a better guess")
     return fits

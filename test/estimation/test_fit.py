@@ -62,7 +62,7 @@ def test_a_search_that_ends_at_its_limit_names_the_limit(torus: Experiment, monk
     monkeypatch.setattr(least_squares, "minimise", in_two_parts)
     found = fit(problem, start, windows=windows, settings=LeastSquaresSettings(max_iterations=3))
     assert parts == [3, 1] and found.iterations == 3
-    assert found.reason == "reached 3 iterations"
+    assert found.reached_limit and found.reason == "reached 3 iterations"
 
 
 def test_a_window_that_led_astray_is_left_for_the_guess(torus: Experiment) -> None:

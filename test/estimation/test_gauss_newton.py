@@ -96,7 +96,15 @@ def test_the_valley_is_followed_to_its_end() -> None:
     valley = Valley()
     found = minimise(valley, valley.at(np.array([-1.2, 1.0])), Damping())
     np.testing.assert_allclose(found.at.x, 1.0, atol=1e-8)
-    assert found.reason == "settled" and found.steps < 40
+    assert found.reason == "settled" and found.steps < 40 and not found.reached_limit
+
+
+@pytest.mark.parametrize("limit", [{"most_steps": 3}, {"most_trials": 3}])
+def test_a_search_that_ends_at_a_limit_says_so(limit: dict[str, int]) -> None:
+    """The valley's end takes more than three steps; those that lowered the cost are told."""
+    valley = Valley()
+    found = minimise(valley, valley.at(np.array([-1.2, 1.0])), Damping(), **limit)
+    assert found.reached_limit and found.steps <= 3 and found.reason == f"reached {found.steps} iterations"
 
 
 def test_a_slope_that_is_no_number_ends_the_search() -> None:
@@ -137,8 +145,8 @@ def test_clouds_without_a_slope_end_the_search(torus: Experiment) -> None:
     x = np.concatenate([problem.variables.start(), np.zeros(1 + fitting.bumps.shape[1])])
     at = fitting.start(x, 1)
     lost = replace(at, gradient=np.full_like(at.gradient, np.nan))
-    ended, reason = fitting.minimise(lost, np.ones(len(x), dtype=bool))
-    assert ended is lost and "not a number" in reason
+    ended = fitting.minimise(lost, np.ones(len(x), dtype=bool))
+    assert ended.at is lost and "not a number" in ended.reason
 
 
 class Unsimulable(SurfaceDistance):

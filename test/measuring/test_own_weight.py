@@ -10,8 +10,8 @@ from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.geometry.shapes import Box, sample
 from soft_estimator.measuring.own_weight import _bend, without_weight
 from soft_estimator.perception.fusion import Bend
+from soft_estimator.perception.placed_side import Placed
 from soft_estimator.perception.scan_frames import gather
-from soft_estimator.perception.scan_sides import Placed
 from soft_estimator.perception.settings import FinderSettings, ScanSettings
 from soft_estimator.physics.body import build_body
 

@@ -82,6 +82,7 @@ def test_the_files_are_complete(found: EstimateResult, tmp_path: Path) -> None:
     assert row["error"] == pytest.approx(row["value"] - 8000) and abs(row["error_relative"]) < 0.02
     assert row["observable"] is True and row["reason"] == ""
     assert summary["iterations"] >= 1 and summary["stop_reason"] and summary["cost"] > 0
+    assert summary["reached_limit"] is False and [start["reached_limit"] for start in summary["starts"]] == [False]
     assert summary["times"]["total_s"] > 0 and summary["simulations"] >= 2
     assert summary["frames"]["used"] == 5 and summary["frames"]["set_aside"] == 0
     assert summary["backend"] == "cpu" and summary["noise_scale"] > 0

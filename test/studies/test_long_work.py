@@ -84,9 +84,10 @@ def test_the_keeper_counts_steps_and_time() -> None:
     keeper = Keeper()
     keeper.note(0, np.zeros(1), 1, 5.0, {})
     keeper.note(0, np.ones(1), 2, 4.0, {})
-    keeper.ended(0, "done")
+    keeper.ended(0, "done", reached_limit=True)
     keeper.note(1, np.ones(1), 1, 9.0, {})
-    assert [(s.steps, s.frames, s.reason) for s in keeper.starts] == [(2, 2, "done"), (1, 1, "")]
+    told = [(s.steps, s.frames, s.reason, s.reached_limit) for s in keeper.starts]
+    assert told == [(2, 2, "done", True), (1, 1, "", False)]
     keeper.time = TimeLimit(0.0)
     with pytest.raises(TimeUp, match="the 0 s that it was given are over"):
         keeper.note(1, np.ones(1), 1, 8.0, {})

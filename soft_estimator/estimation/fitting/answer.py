@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from soft_estimator.estimation.fitting.completing import completed
@@ -40,7 +42,7 @@ def answer_of(problem: Problem, found: Fit) -> tuple[Problem, Fit, Posterior]:
         problem, found, resampling = refine(problem, found)
         return problem, found, _completed(problem, found, resampling)
     if found.evaluation.jacobian is None:
-        found = Fit(problem.evaluate(found.theta, jacobian=True), found.reason, found.iterations, found.history)
+        found = replace(found, evaluation=problem.evaluate(found.theta, jacobian=True))
     return problem, found, _completed(problem, found)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
+from soft_estimator.estimation.fitting.gauss_newton import limit_reason
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, Progress, fit
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.physics.solver import SolverError
@@ -17,6 +18,7 @@ _BOUND_STDS = 6.0  # of the prior: beyond that a guess is a mistake, and the sim
 # line search, as Raydan took it in 1997). Without that it went in circles where residuals pull with constant force.
 _FIRST_STEP, _LAST_COSTS, _LEAST_FALL, _CUT, _MOST_CUTS = 0.1, 5, 1e-4, 0.25, 30
 _LONGEST = 1.0  # step of any variable
+_LBFGS_AT_LIMIT = 1  # SciPy's status of a search that was given no more iterations
 # Where points change cells the cost has small steps, worth up to this part of it.
 _CELL_STEPS = 1e-3
 
@@ -47,7 +49,9 @@ def fit_lbfgs(
     result = minimize(cost, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": max_iterations})
     if not found:
         raise SolverError(f"no step of L-BFGS could be simulated, not even the first guess: {failure[-1]}")
-    return Fit(found[-1], str(result.message), int(result.nit), history)
+    limit = result.status == _LBFGS_AT_LIMIT
+    reason = limit_reason(max_iterations) if limit else str(result.message)
+    return Fit(found[-1], reason, int(result.nit), history, reached_limit=limit)
 
 
 def fit_barzilai_borwein(
@@ -64,7 +68,7 @@ def fit_barzilai_borwein(
     history: list[dict] = []
     best = current
     rate = _FIRST_STEP / max(np.abs(current.known_gradient).max(), 1e-300)
-    reason = f"reached {max_iterations} iterations"
+    reason = ""  # it stays so where the limit ends it
     for iteration in range(1, max_iterations + 1):
         history.append({"frames": len(problem.frames), "cost": current.cost, "theta": current.theta.copy()})
         if progress:
@@ -84,7 +88,7 @@ def fit_barzilai_borwein(
         rate = float(step @ step) / curvature if curvature > 0 else 2 * rate
         current = trial
         best = current if current.cost < best.cost else best
-    return Fit(best, reason, len(history), history)
+    return Fit(best, reason or limit_reason(max_iterations), len(history), history, reached_limit=not reason)
 
 
 def _safe_step(problem: Problem, current: Evaluation, rate: float, worst: float) -> tuple[Evaluation | None, float]:

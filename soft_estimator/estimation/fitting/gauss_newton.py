@@ -102,12 +102,14 @@ class Objective(Protocol[P]):
 
 @dataclass(frozen=True)
 class Minimum(Generic[P]):
-    """Where a minimisation ended and why; how many steps it began; the damping to go on with."""
+    """Where a minimisation ended and why; how many steps it began; the damping to go on with; whether it was the limit
+    of steps or trials that ended it."""
 
     at: P
     reason: str
     steps: int
     damping: float
+    reached_limit: bool = False
 
 
 def minimise(
@@ -156,7 +158,12 @@ def minimise(
         at = objective.arrived(at, trial)
         if reason:
             return Minimum(at, reason, steps, damping)
-    return Minimum(at, f"reached {steps} iterations", steps, damping)
+    return Minimum(at, limit_reason(steps), steps, damping, reached_limit=True)
+
+
+def limit_reason(iterations: int) -> str:
+    """Why a search ended that had no more iterations than these."""
+    return f"reached {iterations} iterations"
 
 
 def _damped_on(objective: Objective[P], at: P, rule: Damping, damping: float, failed: Step) -> float:

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from soft_estimator.estimation.fitting.gauss_newton import NO_DECREASE, Damping, Step, damped_step, minimise
+from soft_estimator.estimation.fitting.gauss_newton import (
+    NO_DECREASE,
+    Damping,
+    Minimum,
+    Step,
+    damped_step,
+    limit_reason,
+    minimise,
+)
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.physics.solver import SolverError
 
@@ -52,12 +60,13 @@ _RULE = Damping(shorter=0.1)
 
 @dataclass
 class Fit:
-    """Where a minimisation ended, why, and how it got there."""
+    """Where a minimisation ended, why, and how it got there; whether it was the limit of iterations that ended it."""
 
     evaluation: Evaluation
     reason: str
     iterations: int
     history: list[dict] = field(default_factory=list)
+    reached_limit: bool = False
 
     @property
     def theta(self) -> np.ndarray:
@@ -97,12 +106,12 @@ def fit(
     guess = theta if guess is None else guess
     history: list[dict] = []
     windows = windows or growing_windows(len(problem.frames))
-    total, reason, current = 0, "", None
+    total, found = 0, None
     for k, frames in enumerate(windows):
         last = k == len(windows) - 1
         part = settings if last else replace(EARLY_WINDOWS, max_step=settings.max_step)
-        current = _better_start(problem, theta, guess, frames)
-        if not last and not _informs(problem, current):
+        start = _better_start(problem, theta, guess, frames)
+        if not last and not _informs(problem, start):
             continue
 
         def note(at: Evaluation, frames: int = frames) -> None:
@@ -110,31 +119,31 @@ def fit(
             if progress:
                 progress(len(history), frames, at)
 
-        note(current)
+        note(start)
         objective = _Distances(problem, frames, part, note, more_to_come=not last)
-        current, reason, steps = _minimum(objective, current, part.max_iterations)
-        theta, total = current.theta, total + steps
-    if current is None:
+        found = _minimum(objective, start, part.max_iterations)
+        theta, total = found.at.theta, total + found.steps
+    if found is None:
         raise ValueError("no windows to fit; give at least one number of frames")
-    return Fit(current, reason, total, history)
+    return Fit(found.at, found.reason, total, history, found.reached_limit)
 
 
-def _minimum(objective: _Distances, at: Evaluation, most_steps: int) -> tuple[Evaluation, str, int]:
-    """Where steps from a place end, linearised there, why, and how many they were.
+def _minimum(objective: _Distances, at: Evaluation, most_steps: int) -> Minimum[Evaluation]:
+    """Where steps from a place end, linearised there.
 
     Steps along a kept Jacobian end where that one sees no slope. There it is taken anew; where it shows that there is
     more to be had, they go on, each along its own.
     """
     found = minimise(objective, at, _RULE, most_steps=most_steps)
     if found.at.linearised_at is None:
-        return found.at, found.reason, found.steps
+        return found
     here = objective.linearised(found.at)
     if found.steps >= most_steps or objective.is_settled(here):
-        return here, found.reason, found.steps
+        return replace(found, at=here)
     objective.keeps_jacobian = False
     more = minimise(objective, here, _RULE, most_steps=most_steps - found.steps)
-    reason = more.reason if more.reason != f"reached {more.steps} iterations" else f"reached {most_steps} iterations"
-    return more.at, reason, found.steps + more.steps
+    reason = limit_reason(most_steps) if more.reached_limit else more.reason
+    return replace(more, reason=reason, steps=found.steps + more.steps)
 
 
 def _better_start(problem: Problem, theta: np.ndarray, guess: np.ndarray, frames: int) -> Evaluation:

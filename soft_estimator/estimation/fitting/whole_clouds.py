@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from soft_estimator.estimation.fitting.gauss_newton import Damping, Step, damped_step, minimise
+from soft_estimator.estimation.fitting.gauss_newton import Damping, Minimum, Step, damped_step, minimise
 from soft_estimator.estimation.fitting.least_squares import Fit, growing_windows
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe, noise_scale, touches
 from soft_estimator.estimation.fitting.widening import unit_widening
@@ -87,12 +87,11 @@ class CloudFit:
             terms,
         )
 
-    def minimise(self, at: Likelihood, free: np.ndarray, settled: float = _SETTLED) -> tuple[Likelihood, str]:
-        """Damped scoring steps of the free variables, a mask, until one is shorter than `settled`: where, and why."""
+    def minimise(self, at: Likelihood, free: np.ndarray, settled: float = _SETTLED) -> Minimum[Likelihood]:
+        """Damped scoring steps of the free variables, a mask, until one is shorter than `settled`."""
         self.free, self.settled = free, settled
         self._note(at)
-        found = minimise(self, at, _RULE, most_steps=_MOST_STEPS)
-        return found.at, found.reason
+        return minimise(self, at, _RULE, most_steps=_MOST_STEPS)
 
     def _note(self, at: Likelihood) -> None:
         self.history.append({"frames": len(at.terms), "cost": at.cost, "theta": at.x[: self.own].copy()})
@@ -159,11 +158,12 @@ def fit_clouds(problem: Problem, theta: np.ndarray, progress: Progress | None = 
         # Where new frames are still off, they show more noise than there is; only so their pull reaches that far.
         seen = noise_scale(problem.evaluate(x[:own], frames).residual, own)
         x[own] = max(x[own], min(np.log(seen), _LONGEST_PULL))
-        at, _ = fitting.minimise(fitting.start(x, frames, at), free, _LOOSE)
+        at = fitting.minimise(fitting.start(x, frames, at), free, _LOOSE).at
         x = at.x.copy()
     if abs(x[own]) < _BELIEVED:
         x[own], free[own] = 0.0, False
-    at, reason = fitting.minimise(fitting.start(x, len(problem.frames), at), free)
-    evaluation = problem.evaluate(at.x[:own], jacobian=True)
+    found = fitting.minimise(fitting.start(x, len(problem.frames), at), free)
+    at, evaluation = found.at, problem.evaluate(found.at.x[:own], jacobian=True)
     answer = fitting.posterior(at, free, touches(problem.variables, evaluation.known_jacobian))
-    return CloudAnswer(Fit(evaluation, reason, len(fitting.history), fitting.history), answer, -at.cost)
+    fit = Fit(evaluation, found.reason, len(fitting.history), fitting.history, found.reached_limit)
+    return CloudAnswer(fit, answer, -at.cost)
