@@ -40,13 +40,14 @@ class GridError:
     """Follows a window from drop to drop.
 
     Attributes:
+        order: lowest one of the grid's error.
         move: how far the answer's lasting variables and offset would move on the finer grid, (P + 1,); None where that
             has too many nodes, or none was looked at.
         beyond: whether the drop that was looked at last moves the answer farther than a linear step can tell.
     """
 
-    def __init__(self, scene: Scene, backend: Backend) -> None:
-        self.backend, self.beyond = backend, False
+    def __init__(self, scene: Scene, backend: Backend, order: int = 2) -> None:
+        self.backend, self.order, self.beyond = backend, order, False
         self.move: np.ndarray | None = None
         self._before: np.ndarray | None = None
         self._finer: tuple[Model, Kinds] | None = None
@@ -73,7 +74,7 @@ class GridError:
         self.move = found.by
         _log.info("on half the spacing the answer moves by %s", np.array2string(self.move[:count], precision=4))
         taken, left = taken_and_left(
-            lasting.variables, fit.at.z[:count], self.move[:count], GRID, 2, std_of(fit, count), _FARTHEST
+            lasting.variables, fit.at.z[:count], self.move[:count], GRID, self.order, std_of(fit, count), _FARTHEST
         )
         _log.info("%s moves the answer by %s", GRID[1], np.array2string(taken, precision=4))
         self.beyond = bool(left.any() and not taken.any())
