@@ -14,7 +14,7 @@ from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
 from soft_estimator.geometry.extent import widest_m
-from soft_estimator.measuring.alone import cut_to_shape
+from soft_estimator.measuring.alone import cut_to_shape, without_fingers
 from soft_estimator.measuring.fit import (
     LIVE_TABLE,
     LONGEST_LIVE_STEP_S,
@@ -143,6 +143,7 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
         pokes = [p for p in find_pokes(survey.sightings, rest_low_m) if not _turns(p, laid_s)]
         drops = _drops(survey, rest_low_m, pokes)
+        survey.sightings = without_fingers(survey.sightings, drops, body, survey.plane)
         poked = [_pokes_in_words(pokes).removeprefix("; ")] if pokes else []
         return Seen(survey, body, drops, pokes, cloud, finder.noise, [*recording.notes, said, *body.notes, *poked])
 
