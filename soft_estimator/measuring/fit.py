@@ -54,9 +54,9 @@ _GUESS_SPEED_M_S = 7.0  # √(E/ρ), what a bounce shows: 4 m/s of a gel, 7 of a
 _GUESS_NU = 0.35  # with a deviation of 0.8 in log(ν / (½ - ν)): 0.16 to 0.46 in 95 of 100
 
 # Order of the grid's error of bodies with creases: strains grow without limit towards a re-entrant edge, and energies
-# err by the first order of the spacing. The lowest frequency of a duck, its head on its neck, is 7.51, 7.00, 6.77, 6.57,
-# 6.50 Hz on cells of 8.6, 6.3, 4.3, 3.5, 3.15 mm; of a ball, 33.65, 33.83, 33.95 on 8.6, 6.3, 4.3. (Cells that tie parts
-# together which do not hang together are few, 8 of the duck's 1,468; without them it is 7.31 Hz.)
+# err by the first order of the spacing. The lowest frequency of a duck, its head on its neck, is 7.51, 7.00, 6.77, 6.57
+# and 6.50 Hz on cells of 8.6, 6.3, 4.3, 3.5 and 3.15 mm; a ball's 33.65, 33.83 and 33.95 on the first three. (Cells that
+# tie parts together which do not hang together are few, 8 of the duck's 1,468; without them it is 7.31 Hz.)
 _CREASED = 1
 _BEYOND = "half the spacing moves its answer too far to be told, and the drops before it tell more without it"
 _log = logging.getLogger(__name__)
