@@ -55,8 +55,8 @@ _GUESS_NU = 0.35  # with a deviation of 0.8 in log(ν / (½ - ν)): 0.16 to 0.46
 
 # Order of the grid's error of bodies with creases: strains grow without limit towards a re-entrant edge, and energies
 # err by the first order of the spacing. The lowest frequency of a duck, its head on its neck, is 7.51, 7.00, 6.77, 6.57
-# and 6.50 Hz on cells of 8.6, 6.3, 4.3, 3.5 and 3.15 mm; a ball's 33.65, 33.83 and 33.95 on the first three. (Cells that
-# tie parts together which do not hang together are few, 8 of the duck's 1,468; without them it is 7.31 Hz.)
+# and 6.50 Hz on cells of 8.6, 6.3, 4.3, 3.5 and 3.15 mm; a ball's 33.65, 33.83 and 33.95 on the first three. (Cells
+# that tie parts together which do not hang together are few, 8 of the duck's 1,468; without them it is 7.31 Hz.)
 _CREASED = 1
 _BEYOND = "half the spacing moves its answer too far to be told, and the drops before it tell more without it"
 _log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def _known_to(body: ScannedBody) -> dict[str, float]:
     return {
         "density_kg_m3": round(relative, 4),
         "shape_scale": round(relative / 3, 4),  # V ~ L³
-        "shape_offset_m": round(float(relative * body.volume_m3 / area), 6),
+        "shape_offset_m": round(hypot(float(relative * body.volume_m3 / area), body.bent_std_m), 6),
     }
 
 

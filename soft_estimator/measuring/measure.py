@@ -284,8 +284,8 @@ def _all_round(
         joined, notes = place_sides([first, *others])
         if len(joined) == 1:
             return replace(body, notes=(*body.notes, *notes))
-        data = without_weight(joined, notes)
-        return _on_its_base(_rest_shape(data, options))
+        data, bent_m = without_weight(joined, notes)
+        return replace(_on_its_base(_rest_shape(data, options)), bent_std_m=bent_m)
     except ValueError as error:  # one side that will not do must not lose the others
         said = f"{len(others) + 1} sides of it were shown, and do not make one body ({error}): one of them is used"
         return replace(body, notes=(*body.notes, said))

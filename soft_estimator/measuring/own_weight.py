@@ -17,6 +17,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from soft_estimator.geometry.shapes import Shape
+from soft_estimator.geometry.surface import vertex_normals
 from soft_estimator.measuring.phases import GRAVITY_M_S2
 from soft_estimator.perception.fusion import Bend
 from soft_estimator.perception.placed_side import Placed, table_of
@@ -38,6 +39,7 @@ _SQUEEZED, _PART = 0.02, 0.05  # ρ g L/E of the body that is bent once: so many
 _FIRST, _NEXT, _ROUNDS = (0.5, 1.0, 2.0), (0.67, 1.0, 1.5), 2  # multiples tried first, then of the best; how often
 _NU, _DENSITY_KG_M3 = 0.35, 1000.0
 _CELLS, _VIEWS = 400, 2  # of the body that is bent, and of a side that a multiple is judged by
+_UNSURE = 0.5  # of a multiple that was found: 0.7 and 1.7 to 2.5 times the true ones of a duck and a bunny
 _BETTER = 0.97  # times what their disagreement costs: less is noise, and they stay as they were seen
 _BASE = 0.6  # voxels above its table: what is lower lies on it
 _TOLERANCE, _MOST_ROUNDS = 1e-3, 60  # part of the weight left unbalanced, and rounds until then
@@ -56,27 +58,39 @@ class _Tried:
     cost: float
 
 
-def without_weight(sides: list[Placed], notes: list[str]) -> ScanData:
-    """All sides as one scan of the object's rest shape; as they were seen where no bend makes them agree better."""
+def without_weight(sides: list[Placed], notes: list[str]) -> tuple[ScanData, float]:
+    """All sides as one scan of the object's rest shape, as they were seen where no bend makes them agree better; and
+    how far off its surface may be by what its weight does to it and they do not tell [m], rms."""
     step = max(1, len(sides[0].data.views) // _VIEWS)
     few = [replace(one, data=replace(one.data, views=one.data.views[::step])) for one in sides]
     best = seen = _tried(few, [None] * len(few), 0.0)
+    bent_m = 0.0
     for number in range(_ROUNDS):
         bends = _bends(best.body, sides)
+        bent_m = bent_m or _bent_m(best.body, bends)
         if len({id(bend) for bend in bends if bend is not None}) < 2:
-            return together(sides, notes)
+            return together(sides, notes), bent_m
         multiples = _FIRST if number == 0 else tuple(part * best.multiple for part in _NEXT)
         found = [one for multiple in multiples if (one := _tried_or_none(few, bends, multiple)) is not None]
         # The next shape is judged anew: an ear that was cut away is there now.
         best = min(found if number else [best, *found], key=lambda one: one.cost, default=best)
         if best.multiple == 0.0:
-            return together(sides, notes)
+            return together(sides, notes), bent_m
     if best.cost > _BETTER * seen.cost:
-        return together(sides, notes)
+        return together(sides, notes), bent_m
     straight = [replace(one, data=whole.data) for one, whole in zip(best.sides, sides)]
     most_m = max(float(np.linalg.norm(one.bend.moved_m, axis=3).max()) for one in straight if one.bend is not None)
     said = f"its own weight bent it by up to {1e3 * most_m:.1f} mm where it lay: the rest shape is without that"
-    return together(straight, [*notes, said])
+    return together(straight, [*notes, said]), _UNSURE * best.multiple * bent_m
+
+
+def _bent_m(body: ScannedBody, bends: Sequence[Bend | None]) -> float:
+    """How far the surface of a body that is bent once moves out or in, but for a shift of all of it, rms over it and
+    its tables [m]; 0 where no bend could be told."""
+    normals = vertex_normals(body.vertices_m, body.faces)
+    moved = [bend.at(body.vertices_m) for bend in bends if bend is not None]
+    along = [((one - one.mean(axis=0)) * normals).sum(axis=1) for one in moved]
+    return float(np.sqrt(np.mean(np.square(along)))) if along else 0.0
 
 
 def _tried_or_none(sides: list[Placed], bends: Sequence[Bend | None], multiple: float) -> _Tried | None:

@@ -48,6 +48,7 @@ class ScannedBody:
         volume_std_m3: standard deviation of the volume [m³]; None where it was not judged (see `choose_body`).
         misfit_m: how far the body, drawn as the cameras saw it, lies off what they saw [m]; None where not judged.
         detail: signed distance on the grid refined, for edges and thin parts.
+        bent_std_m: how far off its surface may be [m], rms, since it was only seen bent by its weight.
     """
 
     grid: SignedDistanceGrid
@@ -65,6 +66,7 @@ class ScannedBody:
     volume_std_m3: float | None = None
     misfit_m: float | None = None
     detail: SignedDistanceGrid | None = None
+    bent_std_m: float = 0.0
 
 
 def with_cells(body: ScannedBody, cells: int) -> ScannedBody:
