@@ -53,7 +53,8 @@ def fit_wide(
     keeper = keeper or Keeper()
 
     def one(k: int, theta: np.ndarray) -> CloudAnswer:
-        return fit_clouds(problem, theta, _Reporter(problem, WHOLE_CLOUDS, config, k, progress, Keeper()).tell)
+        tell = _Reporter(problem, WHOLE_CLOUDS, config, k, progress, Keeper()).tell
+        return fit_clouds(problem, theta, tell, config.max_iterations)
 
     answers = _from_all_starts(problem, config, one, lambda answer: answer.fit, keeper)
     best = max(answers, key=lambda a: a.likelihood)

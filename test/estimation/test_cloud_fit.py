@@ -9,6 +9,8 @@ import pytest
 from estimation_experiments import Experiment, swinging
 
 from soft_estimator.estimation.fitting.answer import solve
+from soft_estimator.estimation.fitting.gauss_newton import limit_reason
+from soft_estimator.estimation.fitting.whole_clouds import fit_clouds
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals import cloud_mixture
 from soft_estimator.estimation.residuals.cloud_mixture import DENSITY_STD, Cloud, Mixture
@@ -171,6 +173,13 @@ def test_noise_that_was_stated_too_small_is_seen(torus: Experiment) -> None:
     _, answer = solve(problem, problem.variables.start())
     assert abs(answer.noise_scale / 1.5 - 1) < 0.1
     assert abs(answer.estimates[0].value - 2000) < 3 * answer.estimates[0].std
+
+
+def test_the_limit_of_iterations_is_the_one_that_was_asked_for(torus: Experiment) -> None:
+    """`estimate.max_iterations`: one of them does not find what is 30 % off."""
+    problem = noisy(replace(torus, steps=8), 0.012, 0.012, 0, 2600.0, count=100)
+    found = fit_clouds(problem, problem.variables.start(), max_iterations=1).fit
+    assert found.reached_limit and found.reason == limit_reason(1)
 
 
 def test_a_cloud_as_a_residual_has_exact_slopes(torus: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,10 +48,11 @@ class CloudFit:
 
     Args:
         problem: all of its frames have isotropic noise. progress: called with (frames used, θ, log-likelihood).
+        most_steps: of one minimisation.
     """
 
-    def __init__(self, problem: Problem, progress: Progress | None = None) -> None:
-        self.problem, self.progress = problem, progress
+    def __init__(self, problem: Problem, progress: Progress | None = None, most_steps: int = _MOST_STEPS) -> None:
+        self.problem, self.progress, self.most_steps = problem, progress, most_steps
         std_m = float(np.median(np.concatenate([f.std_m for f in problem.frames])))
         self.samples, self.bumps = density_on(problem.model.body, problem.field, std_m)
         self.clouds = [Cloud(f.points_m, f.std_m, self.bumps) for f in problem.frames]
@@ -91,7 +92,7 @@ class CloudFit:
         """Damped scoring steps of the free variables, a mask, until one is shorter than `settled`."""
         self.free, self.settled = free, settled
         self._note(at)
-        return minimise(self, at, _RULE, most_steps=_MOST_STEPS)
+        return minimise(self, at, _RULE, most_steps=self.most_steps)
 
     def _note(self, at: Likelihood) -> None:
         self.history.append({"frames": len(at.terms), "cost": at.cost, "theta": at.x[: self.own].copy()})
@@ -149,9 +150,12 @@ class CloudAnswer:
     likelihood: float
 
 
-def fit_clouds(problem: Problem, theta: np.ndarray, progress: Progress | None = None) -> CloudAnswer:
-    """The parameters that make the clouds most likely, from a guess θ (P,), over ever more frames."""
-    fitting, own = CloudFit(problem, progress), len(problem.variables)
+def fit_clouds(
+    problem: Problem, theta: np.ndarray, progress: Progress | None = None, max_iterations: int = _MOST_STEPS
+) -> CloudAnswer:
+    """The parameters that make the clouds most likely, from a guess θ (P,), over ever more frames, in so many
+    iterations at most on each number of them."""
+    fitting, own = CloudFit(problem, progress, max_iterations), len(problem.variables)
     x, at = np.concatenate([theta, np.zeros(1 + fitting.bumps.shape[1])]), None
     free = np.ones(len(x), dtype=bool)
     for frames in growing_windows(len(problem.frames)):
