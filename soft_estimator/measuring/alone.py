@@ -27,6 +27,7 @@ _SAME = (0.6, 1.5)  # how many times the points of the next frame there may be
 # What is left of fingers on an object in the air: points farther above its surface, beside three deviations of their
 # noise, and no more than such a share of them; more is a shape that is wrong there.
 _FINGERS_M, _FINGERS = 0.002, 0.1
+_ASTRAY_M = 0.01  # a point that lies farther off the body than this counts as this far off
 _SETTINGS = RegisterSettings(yaw_steps=16, points=600, coarse_points=150, keep=6)
 _log = logging.getLogger(__name__)
 
@@ -82,6 +83,16 @@ def without_fingers(
             out[k], shown = sighting_of(out[k], ~fingers, plane), shown + 1
     _log.info("in %d frames of falls fingers were left on the object", shown)
     return out
+
+
+def off_in_air_m(sightings: list[Sighting], drops: list[Drop], body: ScannedBody) -> float:
+    """How far the points of an object that falls lie off a body [m], rms over all before the touches."""
+    teller, squares = _Teller(body), list[np.ndarray]()
+    for k in (k for drop in drops for k in range(drop.first, drop.touch)):
+        off = teller.above_m(sightings[k])
+        far = np.full(len(sightings[k].points_m), _ASTRAY_M)
+        squares.append(far**2 if off is None else np.minimum(np.abs(off), far) ** 2)
+    return float(np.sqrt(np.mean(np.concatenate(squares)))) if squares else 0.0
 
 
 class _Teller:

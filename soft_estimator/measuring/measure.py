@@ -14,7 +14,7 @@ from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
 from soft_estimator.geometry.extent import widest_m
-from soft_estimator.measuring.alone import cut_to_shape, without_fingers
+from soft_estimator.measuring.alone import cut_to_shape, off_in_air_m, without_fingers
 from soft_estimator.measuring.fit import (
     LIVE_TABLE,
     LONGEST_LIVE_STEP_S,
@@ -25,10 +25,11 @@ from soft_estimator.measuring.fit import (
     step_s,
 )
 from soft_estimator.measuring.measurement import Measurement, shown_label
-from soft_estimator.measuring.own_weight import without_weight
+from soft_estimator.measuring.own_weight import as_it_flies, without_weight
 from soft_estimator.measuring.phases import TOGETHER_S, Drop, Poke, find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
 from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.placed_side import Placed
 from soft_estimator.perception.primitives import PLAIN
 from soft_estimator.perception.scan import ScannedBody, with_cells
 from soft_estimator.perception.scan_choice import choose_body
@@ -133,9 +134,10 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         data, cloud = _gathered(recording, survey, still, finder, options, progress)
         body = _rest_shape(data, options)
         laid_s: list[float] = []
+        sides: tuple[list[Placed], list[str]] = [], []
         if body.prior not in PLAIN:
             others, laid_s = _other_sides(recording, survey, still, finder, options)
-            body = _all_round(body, data, others, options, progress)
+            body, sides = _all_round(body, data, others, options, progress)
         rest_low_m = _low_m(survey, still)
         # Once more, now that its size is known: a hand that holds it is no part of it.
         known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
@@ -143,6 +145,7 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
         pokes = [p for p in find_pokes(survey.sightings, rest_low_m) if not _turns(p, laid_s)]
         drops = _drops(survey, rest_low_m, pokes)
+        body = _as_it_flies(body, *sides, survey, drops, options, progress)
         survey.sightings = without_fingers(survey.sightings, drops, body, survey.plane)
         poked = [_pokes_in_words(pokes).removeprefix("; ")] if pokes else []
         return Seen(survey, body, drops, pokes, cloud, finder.noise, [*recording.notes, said, *body.notes, *poked])
@@ -274,21 +277,46 @@ def _unrest_m(survey: Survey, part: list[int]) -> float:
 
 def _all_round(
     body: ScannedBody, first: ScanData, others: list[ScanData], options: MeasureOptions, progress: Progress | None
-) -> ScannedBody:
-    """The body from all sides of it that were shown and belong together, or as one side shows it."""
+) -> tuple[ScannedBody, tuple[list[Placed], list[str]]]:
+    """The body from all sides of it that were shown and belong together, with these and what is noted of them; or as
+    one side shows it, and no sides."""
     if not others:
-        return body
+        return body, ([], [])
     if progress is not None:
         progress("joining its sides", 0, 1)
     try:
         joined, notes = place_sides([first, *others])
         if len(joined) == 1:
-            return replace(body, notes=(*body.notes, *notes))
+            return replace(body, notes=(*body.notes, *notes)), ([], [])
         data, bent_m = without_weight(joined, notes)
-        return replace(_on_its_base(_rest_shape(data, options)), bent_std_m=bent_m)
+        return replace(_on_its_base(_rest_shape(data, options)), bent_std_m=bent_m), (joined, notes)
     except ValueError as error:  # one side that will not do must not lose the others
         said = f"{len(others) + 1} sides of it were shown, and do not make one body ({error}): one of them is used"
-        return replace(body, notes=(*body.notes, said))
+        return replace(body, notes=(*body.notes, said)), ([], [])
+
+
+def _as_it_flies(
+    body: ScannedBody,
+    sides: list[Placed],
+    notes: list[str],
+    survey: Survey,
+    drops: list[Drop],
+    options: MeasureOptions,
+    progress: Progress | None,
+) -> ScannedBody:
+    """The body from all sides with the shape that it has in the air, where its weight does not bend it."""
+    if not sides or body.prior in PLAIN:
+        return body
+    if progress is not None:
+        progress("taking off what its weight does", 0, 1)
+    found = as_it_flies(sides, body, notes, lambda other: off_in_air_m(survey.sightings, drops, other))
+    if found is None:
+        return body
+    try:
+        return replace(_on_its_base(_rest_shape(found[0], options)), bent_std_m=found[1])
+    except ValueError as error:
+        _log.info("the shape that it has in the air will not do: %s", error)
+        return body
 
 
 def _on_its_base(body: ScannedBody) -> ScannedBody:

@@ -5,36 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from perception_scenes import Body, make_body
+from perception_scenes import make_body
+from seen_falling import scanned, seen_in_the_air, sighting
 
-from soft_estimator.geometry.surface import vertex_normals
 from soft_estimator.measuring.alone import cut_to_shape, without_fingers
 from soft_estimator.measuring.phases import Drop
-from soft_estimator.measuring.sightings import Sighting
-from soft_estimator.perception.rest_shape import grid_with_cells
-from soft_estimator.perception.scan import ScannedBody
 
-TABLE, SENSOR_M = np.array([0.0, 0.0, 1.0, 0.0]), np.array([0.4, 0.1, 0.5])
-
-
-def scanned(body: Body) -> ScannedBody:
-    grid, all_of_it = grid_with_cells(*body.mesh, 400), np.ones(len(body.vertices_m), dtype=bool)
-    return ScannedBody(grid, *body.mesh, all_of_it, 1.0, body.volume_m3, np.eye(3), np.zeros(3), 0.003, 8)
-
-
-def sighting(points_m: np.ndarray) -> Sighting:
-    """One that something seems to touch."""
-    low, high = points_m[:, 2].min(), points_m[:, 2].max()
-    std = np.full(len(points_m), 1e-3)
-    return Sighting(0, 0.0, points_m, std, SENSOR_M, float(low), float(high), points_m.mean(axis=0), True)
-
-
-def seen_in_the_air(body: Body, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """900 points of it that face the camera, 0.1 m up, with a noise of 0.5 mm, and its normals there, (900, 3) each."""
-    normals = vertex_normals(*body.mesh)
-    facing = np.flatnonzero((normals * (SENSOR_M - body.vertices_m)).sum(axis=1) > 0.2 * 0.5)
-    some = rng.permutation(facing)[:900]
-    return body.vertices_m[some] + [0.0, 0.0, 0.1] + 5e-4 * rng.standard_normal((900, 3)), normals[some]
+TABLE = np.array([0.0, 0.0, 1.0, 0.0])
 
 
 def test_what_a_pose_of_its_shape_explains_is_alone() -> None:
@@ -47,7 +24,7 @@ def test_what_a_pose_of_its_shape_explains_is_alone() -> None:
     assert not cut_to_shape([sighting(points)], body, TABLE, 0.01)[0].touched
     held = cut_to_shape([sighting(np.concatenate([points, arm]))], body, TABLE, 0.01)[0]
     assert held.touched
-    alone = replace(sighting(points), touched=False)
+    alone = sighting(points, touched=False)
     assert not cut_to_shape([alone], body, TABLE, 0.01)[0].cut
 
 
@@ -60,8 +37,8 @@ def test_fingers_on_an_object_that_falls_are_not_its_own() -> None:
 
     def left(raised: int, cut: bool = True, falls: int = 0) -> int:
         lifted = points + 0.007 * normals * (np.arange(900) < raised)[:, None]
-        seen = [replace(sighting(points), touched=False)] * 2
-        seen[falls] = replace(sighting(lifted), touched=False, cut=cut)
+        seen = [sighting(points, touched=False)] * 2
+        seen[falls] = replace(sighting(lifted, touched=False), cut=cut)
         out = without_fingers(seen, drop, body, TABLE)
         assert len(out[1 - falls].points_m) == 900
         return len(out[falls].points_m)
