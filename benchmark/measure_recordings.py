@@ -1,10 +1,10 @@
 """Recordings as a user would make them: a hand places an object on a table, it lies still, then it is held up and
 dropped a few times, before one camera without a tf.
 
-The truth is simulated on a grid of about ten times the estimate's cells, with shorter steps and on a harder table, felt
-at points a quarter of a cell apart. A box that fell on an edge was 8 to 10 % too stiff (five noises of six) where the
-truth had cells of 7 mm and felt the table in the middles of its triangles, a third of a cell from that edge; with this
-one it is -4 to +1 % off (three of three).
+The truth is simulated on cells of 3.5 mm (the bunny's: on those of its file), with shorter steps and on a harder table,
+felt at points a quarter of a cell apart. A box that fell on an edge was 8 to 10 % too stiff (five noises of six) where
+the truth had cells of 7 mm and felt the table in the middles of its triangles, a third of a cell from that edge; with
+points a quarter apart, on cells of 3.85 mm, it was -4 to +1 % off (three of three).
 """
 
 from __future__ import annotations

@@ -194,9 +194,9 @@ def fit_drops(
     """A window over each drop, one after the other; what is known of the material goes from drop to drop.
 
     A drop that the model does not fit is left out and noted: something touched the object, or it landed on a part of it
-    that nobody saw. Where none fits, the last one is all there is. So is one after which less would be known than
-    before it, since nobody can tell what the grid does to it: a box of 40 kPa that fell on an edge, ν 0.42 ± 0.03 after
-    its first drop, and 0.37 ± 0.2 to 0.56 after the second (three noises, truth on cells of 3.9 mm).
+    that nobody saw. Where none fits, the last one is all there is. Left out, too, is one after which less would be
+    known than before it, since nobody can tell what the grid does to it: a box of 40 kPa that fell on an edge, ν known
+    to 0.03 after its first drop, and to 0.11, 0.20 or 0.56 after the second (three noises, truth on cells of 3.85 mm).
     """
     longest = max(drop.last - drop.first + 1 for drop in drops)
     config = replace(_window_of(scene), grow_to_frames=max(longest, _WINDOW.frames))
