@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--hand", choices=("with", "without", "both"), default="with")
     parser.add_argument("--also", nargs="*", choices=sorted(CASES), default=[], help="these without a hand, too")
     parser.add_argument("--cells", type=int, help="of the estimate's grid; as measure chooses if left out")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_medium.sdf")
     parser.add_argument("--random", nargs="*", type=int, default=[], help="seeds of bodies that nobody tuned for, too")
     parser.add_argument("--shapes", type=int, metavar="N", help="only the volumes of N bodies from one side")
     parser.add_argument("--backend", default="cpu", help="of the estimate, and of the true drops")

@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--hand", choices=("with", "without"), default="with")
     parser.add_argument("--know", nargs="+", default=list(KNOW), help="each of: shape, ratio, step; '' for nothing")
     parser.add_argument("--cells", type=int, default=400, help="of the estimate's grid")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_small.sdf")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with bunny_medium.sdf")
     args = parser.parse_args()
     os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     items = [(name, know, args.hand == "with", args.data, args.cells) for know in args.know for name in args.only]

@@ -1,10 +1,11 @@
 """Recordings as a user would make them: a hand places an object on a table, it lies still, then it is held up and
 dropped a few times, before one camera without a tf.
 
-The truth is simulated on cells of 3.5 mm (the bunny's: on those of its file), with shorter steps and on a harder table,
-felt at points a quarter of a cell apart. A box that fell on an edge was 8 to 10 % too stiff (five noises of six) where
-the truth had cells of 7 mm and felt the table in the middles of its triangles, a third of a cell from that edge; with
-points a quarter apart, on cells of 3.85 mm, it was -4 to +1 % off (three of three).
+The truth is simulated on cells of 3.5 mm (the bunny's: on those of its file, 3.4 mm), with shorter steps and on a
+harder table, felt at points a quarter of a cell apart, and seen as finely as it is integrated over: the surface of
+cells of 7 mm has creases filled by up to 1.9 mm. A box that fell on an edge was 8 to 10 % too stiff (five noises of
+six) where the truth had cells of 7 mm and felt the table in the middles of its triangles, a third of a cell from that
+edge; with points a quarter apart, on cells of 3.85 mm, it was -4 to +1 % off (three of three).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from soft_estimator.geometry.sdf_file import read_sdf
 from soft_estimator.geometry.shapes import Capsule, Sphere, Union, sample
 from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.physics.body import felt_by
+from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.statics import solve_static
 from soft_estimator.physics.step import Simulation
@@ -45,8 +47,9 @@ _PLACED_FROM_M, _PLACING_FRAMES, _LEAVING_FRAMES, _HOLDING_FRAMES = 0.08, 8, 10,
 # few points finds its balance, too.
 _HARD = {"stiffness_pa_per_m": 1.2e8, "sharpness_per_m": 18000.0}
 _SOFTER = {"stiffness_pa_per_m": 5e6, "sharpness_per_m": 2000.0}
-_FELT_M = 0.0005  # shorter than any edge of a surface's triangles: each is split into sixteen points of contact
+_FELT_M = 0.0009  # longest distance of points of contact, a quarter of a cell
 _LYING_M = 0.007  # cells of a body at rest: it sags by millimetres at most, and has no bounce to get wrong
+_MOST_STEPS, _AT_REST_M = 1500, 0.0001  # of 2 ms until a body moves by less in fifty
 _LEAVING_M_S = 1.0  # how fast a hand goes that has let go
 
 
@@ -108,7 +111,7 @@ CASES = {
         Case("ball", _sphere(0.045, 0, 0, 0.045), 20e3, 0.35, 500.0),
         Case("duck", _DUCK, 8e3, 0.3, 200.0),
         Case("torus", _TORUS, 25e3, 0.25, 400.0),
-        Case("bunny", "bunny_small.sdf", 30e3, 0.35, 600.0),
+        Case("bunny", "bunny_medium.sdf", 30e3, 0.35, 600.0),
         Case("lumps", _LUMPS, 3e3, 0.2, 60.0),
     )
 }
@@ -124,9 +127,10 @@ def scene_of(
 ) -> Scene:
     """The object above the table, ready to be dropped; folder: where the file of its shape lies."""
     camera = {"eye_m": [0.42, 0.16, 0.34], "target_m": [0, 0, 0.06], "up": [0, 0, 1], "horizontal_fov_rad": 0.8}
-    body: dict[str, Any] = {"shape": case.shape, "spacing_m": case.spacing_m}
+    skin = {"skin": "detail", "detail": 4 if case.spacing_m >= _LYING_M else 2}
+    body: dict[str, Any] = {"shape": case.shape, "spacing_m": case.spacing_m, **skin}
     if isinstance(case.shape, str):
-        body = {"shape": {"scan": {"file": f"{Path(case.shape).stem}.npz"}}}
+        body = {"shape": {"scan": {"file": _body_file(case)}}, "skin": "detail"}
     data = {
         "name": case.name,
         "body": body,
@@ -146,8 +150,13 @@ def scene_of(
     return assemble_scene(scene.config, felt_by(scene.body, _FELT_M))
 
 
-def write_standing(sdf: Path, body: Path, size_m: float = 0.14) -> None:
-    """An .sdf file whose y is up as a body file: z up, standing on z = 0 over the origin."""
+def _body_file(case: Case) -> str:
+    return f"{Path(str(case.shape)).stem}{'_lying' if case.spacing_m >= _LYING_M else ''}.npz"
+
+
+def write_standing(sdf: Path, case: Case, folder: Path, size_m: float = 0.14) -> None:
+    """An .sdf file whose y is up as body files: z up, standing on z = 0 over the origin, on its own cells, and on cells
+    twice as large, which lie."""
     read = read_sdf(sdf, size_m=size_m)
     phi = np.moveaxis(read.phi_m, (0, 1, 2), (0, 2, 1))[:, ::-1, :]  # (x, y, z) goes to (x, -z, y)
     last_z = read.origin_m[2] + read.spacing_m * (read.shape[2] - 1)
@@ -155,7 +164,15 @@ def write_standing(sdf: Path, body: Path, size_m: float = 0.14) -> None:
     vertices = extract_surface(grid).positions_m(grid.node_positions_m())
     low, high = vertices.min(axis=0), vertices.max(axis=0)
     shift = -np.array([0.5 * (low[0] + high[0]), 0.5 * (low[1] + high[1]), low[2]])
-    write_body(body, SignedDistanceGrid(grid.phi_m, grid.origin_m + shift, grid.spacing_m))
+    own = SignedDistanceGrid(_even(grid.phi_m), grid.origin_m + shift, grid.spacing_m)
+    write_body(folder / _body_file(replace(case, spacing_m=own.spacing_m)), own)
+    lying = SignedDistanceGrid(own.phi_m[::2, ::2, ::2], own.origin_m, 2 * own.spacing_m)
+    write_body(folder / _body_file(replace(case, spacing_m=_LYING_M)), lying, own)
+
+
+def _even(phi_m: np.ndarray) -> np.ndarray:
+    """With one more layer of the outermost nodes' values where the number of cells is odd."""
+    return np.pad(phi_m, [(0, (n - 1) % 2) for n in phi_m.shape], mode="edge")
 
 
 @cache
@@ -219,10 +236,7 @@ class Film:
 
     def _placed(self, still: int) -> Iterator[tuple[float, np.ndarray, Scene]]:
         """Lowered onto the table, let go, left alone."""
-        try:
-            scene, u = self._lying(_HARD)
-        except SolverError:  # the bunny's feet: its balance is not found within a hundredth of a millimetre
-            scene, u = self._lying(_SOFTER)
+        scene, u = self._lying()
         view = self._view(scene)
         for k in range(_PLACING_FRAMES if self.with_hand else 0):
             yield self._frame(view, u + _PLACED_FROM_M * (1 - k / _PLACING_FRAMES) * UP, 0.0)
@@ -233,28 +247,33 @@ class Film:
 
     def _laid(self, turn_rad: tuple[float, float, float], still: int) -> Iterator[tuple[float, np.ndarray, Scene]]:
         """Turned otherwise on the table, let go, left alone."""
-        try:
-            scene, u = self._lying(_HARD, turn_rad)
-        except SolverError:
-            scene, u = self._lying(_SOFTER, turn_rad)
+        scene, u = self._lying(turn_rad)
         view = self._view(scene)
         for k in range(_LEAVING_FRAMES if self.with_hand else 0):
             yield self._frame(view, u, _LEAVING_M_S * k / self.rate_hz)
         for _ in range(still):
             yield self._frame(view, u, None)
 
-    def _lying(
-        self, contact: Mapping[str, float], turn_rad: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    ) -> tuple[Scene, np.ndarray]:
+    def _lying(self, turn_rad: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> tuple[Scene, np.ndarray]:
         """The scene of the object on the table, and its displacement at rest (N, 3) [m]."""
+        for contact in (_HARD, _SOFTER):
+            scene = self._laid_down(turn_rad, contact)
+            try:
+                # A few per cent of the weight out of balance are hundredths of a millimetre of sag.
+                rest, _ = solve_static(Simulation(scene.model, scene.parameters, self.backend), tolerance=0.03)
+                return scene, np.asarray(rest.u)
+            except SolverError:  # the bunny's feet: its balance is not found within a hundredth of a millimetre
+                continue
+        return scene, come_to_rest(scene)
+
+    def _laid_down(self, turn_rad: tuple[float, float, float], contact: Mapping[str, float]) -> Scene:
+        """The scene of the object as it touches the table."""
         case = replace(self.case, spacing_m=max(self.case.spacing_m, _LYING_M))
         scene = scene_of(case, 0.0, turn_rad, self.image, self.folder, contact)
-        if any(turn_rad):
-            lowest = float(scene.body.surface_positions_m(_posed(scene))[:, 2].min())
-            scene = scene_of(case, -lowest, turn_rad, self.image, self.folder, contact)
-        # A few per cent of the weight out of balance are hundredths of a millimetre of sag.
-        rest, _ = solve_static(Simulation(scene.model, scene.parameters, self.backend), tolerance=0.03)
-        return scene, np.asarray(rest.u)
+        if not any(turn_rad):
+            return scene
+        lowest = float(scene.body.surface_positions_m(_posed(scene))[:, 2].min())
+        return scene_of(case, -lowest, turn_rad, self.image, self.folder, contact)
 
     def _dropped(
         self, height_m: float, turn_rad: tuple[float, float, float], seconds: float
@@ -271,6 +290,21 @@ class Film:
             u = np.asarray(self.dropped_by.to_host(moved))
             above = top + _LEAVING_M_S * float(at) - float(scene.body.surface_positions_m(u)[:, 2].max())
             yield self._frame(view, u, above if self.with_hand and at < 0.4 else None)
+
+
+def come_to_rest(scene: Scene) -> np.ndarray:
+    """Displacements (N, 3) [m] of a body that tips over as far as it does when it is let go, in honey."""
+    slow = scene.parameters.replace(mass_damping_per_s=20.0, stiffness_damping_s=0.01)
+    simulation = Simulation(scene.model.with_step(theta_scheme(0.002)), slow, choose_backend("cpu"))
+    state = simulation.initial_state()
+    before = state.u
+    for k in range(1, _MOST_STEPS + 1):
+        state, _ = simulation.step(state)
+        if k % 50 == 0:
+            moved_m, before = float(np.abs(state.u - before).max()), state.u
+            if moved_m < _AT_REST_M:
+                return np.asarray(state.u)
+    raise SolverError(f"the body does not come to rest: it still moves by {1e3 * moved_m:.1f} mm in 0.1 s")
 
 
 def _posed(scene: Scene) -> np.ndarray:
@@ -313,7 +347,7 @@ def write_recording(
     """
     film = Film(case, out.parent, image, with_hand=with_hand, backend=backend)
     if isinstance(case.shape, str):
-        write_standing(data / case.shape, out.parent / f"{Path(case.shape).stem}.npz")
+        write_standing(data / case.shape, case, out.parent)
     with BagWriter(out, storage) as bag:
         for stamp, points, scene in film.frames(**options):
             stamp_ns = round(1e9 * stamp)

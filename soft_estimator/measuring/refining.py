@@ -13,7 +13,7 @@ import numpy as np
 
 from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.fitting.consider import Effect
-from soft_estimator.estimation.fitting.discretisation import GRID, taken_and_left
+from soft_estimator.estimation.fitting.discretisation import GRID, taken_and_left, whole_of
 from soft_estimator.estimation.problem import kinds_of
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.interface import Kinds
@@ -29,10 +29,8 @@ CONTACT = ("contact", "the give of the contact", "give the scene a stiffer conta
 # Deviations of log E, of the part by which the contact gives of what the body does: a box of 40 kPa that was dropped on
 # its edges came back off by 2.7 of it, a ball on a known plane by 0.3.
 _GIVE = 1.5
-# That E or damping are moved: what a grid of 1,000 to 2,500 cells does to a duck of its true shape, 10 to 16 %, is
-# what half its spacing takes off (E -14 % and -7 % were printed; with 4/3 of the printed moves it would be -2 % and
-# +3 %). That duck is one of the objects that `measure` is judged by. Farther than that nobody has looked.
-_FARTHEST = 0.2
+# Looks at the finer grid, at most, until a step is this part of a deviation.
+_LOOKS, _NEAR = 4, 0.2
 # Times what is left of an error of first order: creases may err by a lower one. The lowest frequency of five balls in
 # one falls by 0.27, 0.34, 0.40 Hz a millimetre from cells of 8.6 mm to 6.3, 5.2, 4.3.
 _CREASES = 2.0
@@ -46,7 +44,7 @@ class GridError:
         order: lowest one of the grid's error.
         move: how far the answer's lasting variables and offset would move on the finer grid, (P + 1,); None where that
             has too many nodes, or none was looked at.
-        beyond: whether the drop that was looked at last moves the answer farther than a linear step can tell.
+        beyond: whether the answer to the drop that was looked at last was not found on the finer grid.
     """
 
     def __init__(self, scene: Scene, backend: Backend, order: int = 2) -> None:
@@ -69,20 +67,21 @@ class GridError:
             return Refined(np.zeros(count), (give_of_contact(fit, lasting),))
         model, kinds = self._finer
         model = model.with_step(fit.motion.model.integrator)
+        std = std_of(fit, count)
         try:
-            found = move_with(model, kinds, self.backend, fit, lasting, self.move)
+            found = move_with(model, kinds, self.backend, fit, lasting, self.move, _NEAR * std, _LOOKS)
         except SolverError as error:  # a motion that the finer grid cannot follow tells nothing of the other
             _log.info("not refined: %s", error)
             return Refined(np.zeros(count), (give_of_contact(fit, lasting),))
-        self.move = found.by
-        _log.info("on half the spacing the answer moves by %s", np.array2string(self.move[:count], precision=4))
-        taken, left = taken_and_left(
-            lasting.variables, fit.at.z[:count], self.move[:count], GRID, self.order, std_of(fit, count), _FARTHEST
-        )
+        self.move, self.beyond = found.by, bool((np.abs(found.last[:count]) > std).any())
+        move = self.move[:count]
+        _log.info("on half the spacing the answer moves by %s", np.array2string(move, precision=4))
+        if self.beyond:
+            taken, left = np.zeros(count), whole_of(self.order) * move
+        else:
+            taken, left = taken_and_left(lasting.variables, fit.at.z[:count], move, GRID, self.order, std)
+            left = (_CREASES if self.order == 1 else 1.0) * left
         _log.info("%s moves the answer by %s", GRID[1], np.array2string(taken, precision=4))
-        self.beyond = bool(left.any() and not taken.any())
-        if self.order == 1 and not self.beyond:
-            left = _CREASES * left
         effects = Effect(*GRID, np.diag(np.abs(left))), give_of_contact(fit, lasting)
         return Refined(taken, effects, found.change)
 

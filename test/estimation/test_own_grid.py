@@ -27,7 +27,7 @@ class Found:
 
     def _move(self, *_: object) -> Move:
         self.looks += 1
-        return Move(np.array([0.03, 0.0]), [])
+        return Move(np.array([0.03, 0.0]), [], np.zeros(2))
 
     def in_steps_of(self, model: object) -> Any:
         return (model, None) if self.known else None

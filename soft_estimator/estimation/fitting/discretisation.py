@@ -161,19 +161,24 @@ def taken_and_left(
     move: np.ndarray,
     source: tuple[str, str, str],
     order: int,
-    std: np.ndarray | None = None,
-    farthest: float | None = None,
+    fitted_to: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What to take off θ (P,) where half of something moves it by `move` (P,), and what is left as a deviation, (P,).
 
     Args:
         source: what was halved, GRID or STEP. order: lowest one of its errors, 1 or 2.
-        std: of θ, (P,). What moves by no more than that was not known any better: it is no reason to leave the others
-            where they are. 0 if left out.
-        farthest: that a positive value is moved, as a part of it; the source's own if left out.
+        fitted_to: deviations of θ, (P,), where the move ends at the minimum of the refined frames themselves. It is
+            taken off then, however long, and what it does not reach is if that is not too far, or no farther than what
+            is known anyway.
     """
     refined = Refinement.halved(source, order, np.zeros(0))
-    return _taken_and_left(variables, theta, move, refined, std=std, farthest=farthest)
+    if fitted_to is None:
+        return _taken_and_left(variables, theta, move, refined)
+    beyond = (refined.whole - 1.0) * move
+    far, limit = np.where(np.abs(beyond) <= fitted_to, 0.0, beyond), _FARTHEST[source]
+    if _is_small(variables, theta + move, far, limit, limit):
+        return refined.whole * move, refined.left * move
+    return move, beyond
 
 
 def _taken_and_left(
@@ -183,14 +188,10 @@ def _taken_and_left(
     refined: Refinement,
     *,
     checked: bool = False,
-    std: np.ndarray | None = None,
-    farthest: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """checked: whether the residuals are taken again at the end of the move. std, farthest: as above."""
+    """checked: whether the residuals are taken again at the end of the move."""
     whole, own = refined.whole * move, _FARTHEST[refined.source]
-    of_range = max(own, _FARTHEST_CHECKED) if checked else own
-    far = whole if std is None else np.where(np.abs(whole) <= std, 0.0, whole)
-    small = _is_small(variables, theta, far, own if farthest is None else farthest, of_range)
+    small = _is_small(variables, theta, whole, own, max(own, _FARTHEST_CHECKED) if checked else own)
     return (whole, refined.left * move) if small else (np.zeros_like(move), whole)
 
 

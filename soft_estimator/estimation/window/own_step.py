@@ -84,10 +84,12 @@ class Move:
     Attributes:
         by: how far its lasting variables and the offset would move, (P + 1,).
         change: of every frame's residuals once everything has moved, [(n,)].
+        last: the last step of that, (P + 1,); all of it where the other model was looked at once.
     """
 
     by: np.ndarray
     change: list[np.ndarray]
+    last: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +107,21 @@ class Refined:
 
 
 def move_with(
-    model: Model, kinds: Kinds, backend: Backend, fit: WindowFit, lasting: Lasting, before: np.ndarray | None
+    model: Model,
+    kinds: Kinds,
+    backend: Backend,
+    fit: WindowFit,
+    lasting: Lasting,
+    before: np.ndarray | None,
+    near: np.ndarray | None = None,
+    looks: int = 1,
 ) -> Move:
-    """How far a window's answer would move with another model.
+    """How far a window's answer would move with another model: steps by that one's residuals and the window's own
+    Jacobian, towards the minimum that the other model has.
 
-    before: how far what was known before the window would have, (P + 1,); None: not at all. Raises SolverError where
-    the model cannot follow the motion.
+    before: how far what was known before the window would have, (P + 1,); None: not at all. near: a step by less, (P,),
+    is the last one, as is the one after so many looks at the other model. Raises SolverError where the model cannot
+    follow the motion.
     """
     moved = np.zeros(len(fit.at.z))
     places = lasting.places(len(moved))
@@ -119,10 +130,22 @@ def move_with(
     motion = WindowMotion(model, fit.motion.variables, backend, kinds)
     motion.start = fit.motion.start
     like = fit.at if model.body is fit.motion.model.body else None  # another grid has a flight of its own
-    frames = motion.look(fit.at.z, [e.frame for e in fit.frames], like)
-    whole = fit.moved_minimum([e.residual for e in frames], moved)
-    change = [other.residual - e.residual + e.jacobian @ whole for other, e in zip(frames, fit.frames)]
-    return Move(whole[places], change)
+    best, least, by, step = motion.look(fit.at.z, [e.frame for e in fit.frames], like), np.inf, 0.0 * moved, 0.0 * moved
+    seen = best
+    for look in range(looks):
+        if look > 0:
+            seen = motion.look(fit.at.z + by + step, [e.frame for e in fit.frames], like)
+        cost = fit.moved_cost([e.residual for e in seen], moved, by + step)
+        if cost < least:
+            best, least, by = seen, cost, by + step
+            from_here = [other.residual - e.jacobian @ by for other, e in zip(best, fit.frames)]
+            step = fit.moved_minimum(from_here, moved) - by
+        else:
+            step = 0.5 * step
+        if near is not None and (np.abs(step[places][: len(near)]) <= near).all():
+            break
+    change = [other.residual - e.residual + e.jacobian @ step for other, e in zip(best, fit.frames)]
+    return Move((by + step)[places], change, step[places])
 
 
 class OwnError(ABC):

@@ -276,6 +276,15 @@ class WindowFit:
         off = [(other - e.residual) / unit for other, e, unit in zip(residuals, self.frames, units)]
         return self._pulled(self._evaluation(self.at), before, np.concatenate(off))
 
+    def moved_cost(self, residuals: list[np.ndarray], before: np.ndarray, by: np.ndarray) -> float:
+        """What the frames' residuals cost where the variables moved by `by` (P,), with what is known before, which is
+        off by `before` (P,)."""
+        rows, units = self._evaluation(self.at), self.rows.units(self.frames, self.scale)
+        residual = np.concatenate([one / unit for one, unit in zip(residuals, units)])
+        off, pull = by - before, rows.known_jacobian.T @ (rows.weight * rows.residual)
+        of_before = 0.5 * off @ self.knowledge.information @ off - pull @ off
+        return float(0.5 * rows.weight @ residual**2 + of_before)
+
     def _by_fixed(self, rows: Evaluation) -> np.ndarray:
         """Change of the minimum with what is held fixed, (P, K): that of the knowledge before, and that of the rows."""
         return self._pulled(rows, self.knowledge.by_fixed, np.concatenate(self.rows.by_fixed(self.frames, self.scale)))
