@@ -75,6 +75,7 @@ def compared(case: Case, truth: Scene, found: Measurement) -> dict[str, Any]:
         "youngs_modulus_off": e.value / case.youngs_modulus_pa - 1,
         "youngs_modulus_std": e.std / e.value,
         "inside": e.low <= case.youngs_modulus_pa <= e.high,
+        "told": e.observable,
         "poissons_ratio_true": case.poissons_ratio,
         "parameters": summary["parameters"],
         "drops": summary["drops"],
@@ -91,12 +92,13 @@ def line(row: dict[str, Any]) -> str:
         return f"{head} {row['error']}"
     nu = next(p for p in row["parameters"] if p["name"] == "poissons_ratio")
     good = abs(row["volume_off"]) < 0.15 and abs(row["youngs_modulus_off"]) < 0.1 and row["inside"]
+    said = ("" if good else "<- misses") if row["told"] else "<- refused"
     return (
         f"{head} V {100 * row['volume_off']:+5.1f} ± {100 * row['volume_std']:4.1f} %  "
         f"E {100 * row['youngs_modulus_off']:+6.1f} ± {100 * row['youngs_modulus_std']:4.1f} % "
         f"{'inside ' if row['inside'] else 'outside'}  ν {nu['value']:.2f} ± {nu['std']:.2f} of "
         f"{row['poissons_ratio_true']:.2f}  {row['shape']['kind']:10s} {len(row['drops'])} drops "
-        f"{row['seconds']:4.0f} s  {'' if good else '<- misses'}"
+        f"{row['seconds']:4.0f} s  {said}"
     )
 
 
