@@ -97,7 +97,8 @@ def find_drops(sightings: list[Sighting], rest_low_m: float) -> list[Drop]:
         last, rests = _end_of(sightings, k, _AFTER_S), _end_of(sightings, k, np.inf)
         if sightings[fall[0]].time_s - until_s > TOGETHER_S:
             first = _first_alone(sightings, fall[0], k)
-            drops.append(Drop(first, k, last, fall[1]))  # else it is the last one's next bounce, bent as it begins
+            drops.append(Drop(first, k, last, _falling(sightings[first:k])[0]))
+        # else it is the last one's next bounce, bent as it begins
         k = after = rests + 1
         until_s = sightings[rests].time_s
     return drops
@@ -140,12 +141,7 @@ def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int
         times = np.array([seen.time_s for seen in part]) - part[-1].time_s
         if (np.diff(times) > TOGETHER_S).any() or (np.diff(times) <= 0).any() or any(seen.touched for seen in part):
             break
-        # z = z₀ + v t - ½ g t², z₀ and v fitted; heights of the middle, which a turn of the body moves little
-        height = np.array([0.5 * (seen.low_m + seen.high_m) for seen in part]) + 0.5 * GRAVITY_M_S2 * times**2
-        basis = np.stack([np.ones_like(times), times], axis=1)
-        fitted = np.linalg.lstsq(basis, height, rcond=None)[0]
-        rms = float(np.sqrt(np.mean((height - basis @ fitted) ** 2)))
-        speed = -float(fitted[1])
+        speed, rms = _falling(part)
         if rms > _FALL_RMS_M or speed + GRAVITY_M_S2 * times[0] < -_UPWARD_M_S:
             break
         best = (first, speed)
@@ -156,6 +152,17 @@ def _fall_before(sightings: list[Sighting], touch: int, after: int) -> tuple[int
     to_touch = sightings[touch].time_s - sightings[touch - 1].time_s
     sure = best[1] + GRAVITY_M_S2 * to_touch > _SURE_SPEED_M_S and to_touch < _TWO_FRAMES_S
     return best if sure and not _leaps(sightings, best[0], best[1], after) else None
+
+
+def _falling(part: list[Sighting]) -> tuple[float, float]:
+    """Speed downwards [m/s] in the last of two or more sightings, were they of a free fall; and how far off one their
+    heights are, rms [m]: z = z₀ + v t - ½ g t², z₀ and v fitted. Of the middle, which a turn of the body moves little.
+    """
+    times = np.array([seen.time_s for seen in part]) - part[-1].time_s
+    height = np.array([0.5 * (seen.low_m + seen.high_m) for seen in part]) + 0.5 * GRAVITY_M_S2 * times**2
+    basis = np.stack([np.ones_like(times), times], axis=1)
+    fitted = np.linalg.lstsq(basis, height, rcond=None)[0]
+    return -float(fitted[1]), float(np.sqrt(np.mean((height - basis @ fitted) ** 2)))
 
 
 def _first_alone(sightings: list[Sighting], first: int, touch: int) -> int:
