@@ -8,11 +8,20 @@ from collections.abc import Mapping, Sequence
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.pictures.wording import stated
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import variables_of
 
 WIDTH = 32  # characters of a band; a name and a number fit beside it on 80 columns
 _SHORT = {"Pa": (1e3, "kPa"), "s": (1e-3, "ms"), "m": (1e-3, "mm")}
+
+
+def in_few_words(estimates: Sequence[Estimate]) -> str:
+    """The numbers that are vouched for; where none is, why the first is not."""
+    told = [e for e in estimates if e.observable]
+    if not told:
+        return f"nothing is vouched for yet: {estimates[0].reason}" if estimates else "no estimate yet"
+    return ", ".join(f"{e.label} {stated(e.value, e.std, e.low, e.high, e.unit)}" for e in told)
 
 
 class BandView:

@@ -21,6 +21,7 @@ from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.live.bands import in_few_words
 from soft_estimator.live.estimate_table import ESTIMATES, estimate_row, estimate_table
 from soft_estimator.live.metrics import ParameterTracks, SurfaceErrors, latency_summary
 from soft_estimator.live.pipeline import LivePipeline
@@ -245,10 +246,8 @@ def _shared(pipeline: LivePipeline, listener: Listener | None) -> dict[str, obje
 
 
 def _values(run: _Run) -> str:
-    """The newest estimate in a few words."""
-    if run.last is None:
-        return "no estimate yet"
-    return ", ".join(f"{e.label} {e.value:.4g} ± {e.std:.2g}" for e in run.last.parameters)
+    """The newest estimate in a few words: what it vouches for, or why that is nothing."""
+    return "no estimate yet" if run.last is None else in_few_words(run.last.parameters)
 
 
 def _so_far(run: _Run, frames: int) -> dict[str, bytes]:
