@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.pictures.wording import stated
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import variables_of
 
@@ -21,7 +20,12 @@ def in_few_words(estimates: Sequence[Estimate]) -> str:
     told = [e for e in estimates if e.observable]
     if not told:
         return f"nothing is vouched for yet: {estimates[0].reason}" if estimates else "no estimate yet"
-    return ", ".join(f"{e.label} {stated(e.value, e.std, e.low, e.high, e.unit)}" for e in told)
+    return ", ".join(f"{e.label} {_with_interval(e)}" for e in told)
+
+
+def _with_interval(e: Estimate) -> str:
+    scale, unit = _SHORT.get(e.unit, (1.0, e.unit))
+    return f"{e.value / scale:.4g} ({e.low / scale:.4g} to {e.high / scale:.4g}) {unit}".rstrip()
 
 
 class BandView:

@@ -28,7 +28,7 @@ RATIO = Estimate("poissons_ratio", "", 0.44, 0.07, 0.28, 0.48, False, "the data 
 
 
 def test_what_is_vouched_for_is_shown_in_a_unit_without_zeros_and_nothing_else() -> None:
-    assert in_few_words([STIFFNESS, RATIO]) == "youngs_modulus_pa 12.84 ± 0.29 kPa"
+    assert in_few_words([STIFFNESS, RATIO]) == "youngs_modulus_pa 12.84 (12.28 to 13.42) kPa"
 
 
 def test_where_nothing_is_vouched_for_the_reason_is_shown_and_no_number() -> None:
