@@ -24,6 +24,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.discretisation import STEP, taken_and_left
 from soft_estimator.estimation.residuals.interface import Kinds
+from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.window.lasting import PLANE, Lasting
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
@@ -130,13 +131,12 @@ def move_with(
     motion = WindowMotion(model, fit.motion.variables, backend, kinds)
     motion.start = fit.motion.start
     like = fit.at if model.body is fit.motion.model.body else None  # another grid has a flight of its own
-    best, least, by, step = motion.look(fit.at.z, [e.frame for e in fit.frames], like), np.inf, 0.0 * moved, 0.0 * moved
-    seen = best
-    for look in range(looks):
-        if look > 0:
-            seen = motion.look(fit.at.z + by + step, [e.frame for e in fit.frames], like)
+    best: list[PredictedFrame] = []
+    least, by, step = np.inf, np.zeros_like(moved), np.zeros_like(moved)
+    for _ in range(looks):
+        seen = motion.look(fit.at.z + by + step, [e.frame for e in fit.frames], like)
         cost = fit.moved_cost([e.residual for e in seen], moved, by + step)
-        if cost < least:
+        if not best or cost < least:
             best, least, by = seen, cost, by + step
             from_here = [other.residual - e.jacobian @ by for other, e in zip(best, fit.frames)]
             step = fit.moved_minimum(from_here, moved) - by
