@@ -73,7 +73,7 @@ def test_the_stepped_camera_shows_what_the_scene_shows(peer: Any, processes: Any
         assert step(peer).success
     refused = step(peer)
     assert not refused.success and refused.message == "every repetition was played"
-    peer.until(lambda: len(clouds) == 10 and len(meshes) == 10, 20, "every frame came")
+    peer.until(lambda: len(clouds) == 10 and len(meshes) == 10, 60, "every frame came")
     assert clouds[0].header.frame_id == "camera_depth_optical_frame"
     for got, seen in zip(clouds, wanted + wanted):
         # the scene's own points, as float32; this scene's camera has no noise
@@ -89,7 +89,7 @@ def test_the_stepped_camera_shows_what_the_scene_shows(peer: Any, processes: Any
     depth, lens = depth_of(images[-1]), lens_of(infos[-1])
     np.testing.assert_allclose(depth, np.nan_to_num(points_of(clouds[-1])[..., 2]), rtol=1e-6)
     assert (lens.width_px, lens.height_px) == (64, 48)
-    peer.until(lambda: poses, 10, "the camera's pose is latched")
+    peer.until(lambda: poses, 60, "the camera's pose is latched")
     assert poses[0].pose.position.x == 0.5
     assert process.poll() is None
 
@@ -122,7 +122,7 @@ def test_the_camera_plays_in_real_time(peer: Any, processes: Any, scene_file: Pa
     begin = time.monotonic()
     first = seconds_of(clouds[-1].header.stamp)
     # half a second of the scene takes two; a busy machine may leave frames out or be late, but not early
-    peer.until(lambda: seconds_of(clouds[-1].header.stamp) - first > 0.5, 20, "the film goes on")
+    peer.until(lambda: seconds_of(clouds[-1].header.stamp) - first > 0.5, 60, "the film goes on")
     assert time.monotonic() - begin > 1.8
 
 
@@ -174,8 +174,8 @@ def test_the_twin_falls_from_the_estimate_to_its_horizon(peer: Any, processes: A
     assert len(shapes[-1].vertices) == len(surface) and points_of(points[-1]).shape == surface.shape
     publisher.publish(state_message(now, falling(scene, nodes=3)))
     told = "give both the same scene"
-    peer.until(lambda: (d := peer.diagnosis("twin_node")) is not None and told in d.message, 20, "the mismatch is told")
+    peer.until(lambda: (d := peer.diagnosis("twin_node")) is not None and told in d.message, 60, "the mismatch is told")
     count = len(meshes)
     publisher.publish(state_message(stamp_of(time.time()), replace(falling(scene), status="tracking")))
-    peer.until(lambda: len(meshes) > count, 30, "the twin goes on after a bad state")
+    peer.until(lambda: len(meshes) > count, 60, "the twin goes on after a bad state")
     assert process.poll() is None

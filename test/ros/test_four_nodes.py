@@ -194,7 +194,7 @@ def test_a_lost_object_is_stale_and_the_estimate_is_held(peer: Any, processes: A
     peer.until(lambda: graph.estimates, 300 / RATE, "there is an estimate")
     graph.running["camera_node"].kill()
     publisher = peer.node.create_publisher(PointCloud2, "object_points", 10)
-    peer.until(publisher.get_subscription_count, 30, "the estimator listens")
+    peer.until(publisher.get_subscription_count, 60, "the estimator listens")
 
     def lost() -> bool:
         now = seconds_of(graph.estimates[-1].header.stamp)
