@@ -2,6 +2,8 @@
 
     python benchmark/bench_measure.py [--workers 8] [--only ball duck] [--hand with|without|both] [--data DATA]
 
+    python benchmark/bench_measure.py --only ball box --beside wall box    # thrown at something that stands there
+
     python benchmark/bench_measure.py --shapes 14      # volumes alone, of bodies of balls and rods seen from one side
 
 One process a recording, one JSON line each on stdout as they come, a table at the end on stderr. What counts: the
@@ -22,7 +24,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from measure_recordings import CASES, Case, look_at_rest, random_body, write_recording
+from measure_recordings import BESIDE, CASES, Case, beside, look_at_rest, random_body, write_recording
 from perception_scenes import DATA
 
 from soft_estimator.camera.scene_cameras import scene_cameras
@@ -54,7 +56,9 @@ def trial(item: tuple[str, bool, Path, int | None, bool, str]) -> dict[str, Any]
 
 
 def case_of(name: str) -> Case:
-    """An object by its name; random_7 is the one of seed 7."""
+    """An object by its name; random_7 is the one of seed 7, ball+wall a ball that is thrown at a wall."""
+    if "+" in name:
+        return beside(case_of(name.split("+")[0]), name.split("+")[1])
     return random_body(int(name.removeprefix("random_"))) if name.startswith("random_") else CASES[name]
 
 
@@ -87,7 +91,7 @@ def compared(case: Case, truth: Scene, found: Measurement) -> dict[str, Any]:
 
 def line(row: dict[str, Any]) -> str:
     """One line of the table."""
-    head = f"{row['object']:8s} {'hand' if row['hand'] else '':5s}"
+    head = f"{row['object']:9s} {'hand' if row['hand'] else '':5s}"
     if "error" in row:
         return f"{head} {row['error']}"
     nu = next(p for p in row["parameters"] if p["name"] == "poissons_ratio")
@@ -158,6 +162,7 @@ def main() -> None:
     parser.add_argument("--random", nargs="*", type=int, default=[], help="seeds of bodies that nobody tuned for, too")
     parser.add_argument("--shapes", type=int, metavar="N", help="only the volumes of N bodies from one side")
     parser.add_argument("--backend", default="cpu", help="of the estimate, and of the true drops")
+    parser.add_argument("--beside", nargs="+", choices=sorted(BESIDE), help="each thrown at these, instead of dropped")
     parser.add_argument("--sides", action="store_true", help="turned about on the table before the drops")
     parser.add_argument("--first", type=int, default=200, help="seed of the first of them; 100 to 113 were tuned on")
     args = parser.parse_args()
@@ -167,6 +172,7 @@ def main() -> None:
         return
     hands = {"with": [True], "without": [False], "both": [True, False]}[args.hand]
     names = [n for n in [*args.only, *(f"random_{seed}" for seed in args.random)] if known(n, args.data)]
+    names = [f"{name}+{thing}" for name in names for thing in args.beside] if args.beside else names
     rest = (args.data, args.cells, args.sides, args.backend)
     items = [(name, with_hand, *rest) for with_hand in hands for name in names]
     items += [(name, False, *rest) for name in args.also]
@@ -176,7 +182,7 @@ def main() -> None:
             rows.append(row)
             print(json.dumps(row), flush=True)
             print(line(row), file=sys.stderr, flush=True)
-    left = [n for n in args.only if n not in names]
+    left = [n for n in args.only if not known(n, args.data)]
     print(f"\n{len(rows)} recordings" + (f"; no data for {', '.join(left)} (--data)" if left else ""), file=sys.stderr)
     for row in sorted(rows, key=lambda r: (r["hand"], r["object"])):
         print(line(row), file=sys.stderr)

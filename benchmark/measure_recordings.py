@@ -57,7 +57,8 @@ _LEAVING_M_S = 1.0  # how fast a hand goes that has let go
 class Case:
     """One object: its shape resting on z = 0 [m], E [Pa], ν, ρ [kg/m³], and the spacing of the truth's grid [m].
 
-    A shape named by a word is made from the file of that name in the data folder.
+    A shape named by a word is made from the file of that name in the data folder. obstacles: walls and boxes beside it,
+    by their shapes; thrown_m_s: how fast it is let go, the hand's own motion.
     """
 
     name: str
@@ -68,6 +69,8 @@ class Case:
     stiffness_damping_s: float = 0.002
     spacing_m: float = 0.0035
     drops: tuple[tuple[float, tuple[float, float, float]], ...] = ((0.08, (0.1, 0.0, 0.3)), (0.06, (0.0, 0.15, -0.4)))
+    obstacles: tuple[dict[str, Any], ...] = ()
+    thrown_m_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def _sphere(radius_m: float, *center_m: float) -> dict[str, Any]:
@@ -117,6 +120,19 @@ CASES = {
 }
 
 
+# What may stand beside an object of 4 to 6 cm to each side, which is let go towards it: a wall behind it, as the camera
+# sees it, turned by 0.26 rad, or a box of half the object's height.
+BESIDE = {
+    "wall": {"plane": {"normal": [0.966, 0.259, 0.0], "through_m": [-0.088, 0.0, 0.0]}},
+    "box": {"box": {"size_m": [0.12, 0.16, 0.06], "center_m": [-0.15, 0.0, 0.03], "rotation_rad": [0.0, 0.0, 0.25]}},
+}
+
+
+def beside(case: Case, thing: str) -> Case:
+    """An object with something beside it that it bounces off."""
+    return replace(case, name=f"{case.name}+{thing}", obstacles=(BESIDE[thing],), thrown_m_s=(-0.4, 0.0, 0.0))
+
+
 def scene_of(
     case: Case,
     height_m: float,
@@ -124,14 +140,15 @@ def scene_of(
     image: tuple[int, int],
     folder: Path = Path(),
     contact: Mapping[str, float] = _HARD,
+    thrown: bool = False,
 ) -> Scene:
-    """The object above the table, ready to be dropped; folder: where the file of its shape lies."""
+    """The object above the table, ready to be dropped, or thrown; folder: where the file of its shape lies."""
     camera = {"eye_m": [0.42, 0.16, 0.34], "target_m": [0, 0, 0.06], "up": [0, 0, 1], "horizontal_fov_rad": 0.8}
     skin = {"skin": "detail", "detail": 4 if case.spacing_m >= _LYING_M else 2}
     body: dict[str, Any] = {"shape": case.shape, "spacing_m": case.spacing_m, **skin}
     if isinstance(case.shape, str):
         body = {"shape": {"scan": {"file": _body_file(case)}}, "skin": "detail"}
-    data = {
+    data: dict[str, Any] = {
         "name": case.name,
         "body": body,
         "material": {
@@ -143,11 +160,14 @@ def scene_of(
         "gravity_m_s2": [0, 0, -9.81],
         "initial": {"translation_m": [0, 0, height_m], "rotation_rad": list(turn_rad)},
         "contact": {"normal": [0, 0, 1], **contact},
+        "obstacles": [{"shape": shape, **contact} for shape in case.obstacles],
         "time": {"step_s": 0.0005, "duration_s": 2.0},
         "observe": {"cameras": [{**camera, "width_px": image[0], "height_px": image[1]}]},
     }
+    if thrown:
+        data["initial"]["velocity_m_s"] = list(case.thrown_m_s)
     scene = build_scene(load(SceneConfig, data, "scene"), folder)
-    return assemble_scene(scene.config, felt_by(scene.body, _FELT_M))
+    return assemble_scene(scene.config, felt_by(scene.body, _FELT_M), scene.obstacles)
 
 
 def _body_file(case: Case) -> str:
@@ -279,7 +299,7 @@ class Film:
         self, height_m: float, turn_rad: tuple[float, float, float], seconds: float
     ) -> Iterator[tuple[float, np.ndarray, Scene]]:
         """Held, let go, and left to bounce; the hand goes up while it falls."""
-        scene = scene_of(self.case, height_m, turn_rad, self.image, self.folder)
+        scene = scene_of(self.case, height_m, turn_rad, self.image, self.folder, thrown=True)
         view, simulation = self._view(scene), Simulation(scene.model, scene.parameters, self.dropped_by)
         first = np.asarray(self.dropped_by.to_host(simulation.initial_state().u))
         for _ in range(_HOLDING_FRAMES if self.with_hand else 0):

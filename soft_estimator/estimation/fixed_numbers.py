@@ -32,7 +32,8 @@ _LENGTHS = {
 
 # Of a registered parameter, what moves the estimates of a window by more than a per cent or so of themselves.
 WINDOW_SOURCES = (
-    "poissons_ratio", "density_kg_m3", "plane_normal", "plane_offset_m", "contact_sharpness_per_m"
+    "poissons_ratio", "density_kg_m3", "plane_normal", "plane_offset_m", "contact_sharpness_per_m",
+    "obstacle_shift_m",
 )  # fmt: skip
 _SIZE = ("shape_scale", "the size of the shape", "measure a length of the body")
 

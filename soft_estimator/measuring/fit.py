@@ -21,6 +21,7 @@ from soft_estimator.measuring.phases import GRAVITY_M_S2, Drop
 from soft_estimator.measuring.refining import GridError
 from soft_estimator.measuring.resting import floats_by_m
 from soft_estimator.measuring.sightings import Progress, Sighting
+from soft_estimator.measuring.surroundings import Surroundings
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.primitives import PLAIN
 from soft_estimator.perception.scan import ScannedBody
@@ -135,6 +136,19 @@ def contact_plain(body: ScannedBody, mass_kg: float, table: Table) -> dict[str, 
         "stiffness_pa_per_m": law[0],
         "sharpness_per_m": law[1],
     }
+
+
+def add_obstacles(plain: dict[str, Any], around: Surroundings, table: Table) -> None:
+    """Add to a scene what stands beside the object, as hard as its table, and how far off it may be.
+
+    The side that touches it is known no better than all of the shape is.
+    """
+    if not around.obstacles:
+        return
+    law = {"stiffness_pa_per_m": table.stiffness_pa_per_m, "sharpness_per_m": table.sharpness_per_m}
+    plain["obstacles"] = [{"shape": shape, **law} for shape in around.obstacles]
+    known = plain["estimate"]["known_to"]
+    known["obstacle_shift_m"] = round(hypot(around.std_m, known["shape_offset_m"]), 6)
 
 
 def step_s(rate_hz: float, longest_s: float) -> float:

@@ -18,7 +18,9 @@ from soft_estimator.measuring.alone import cut_to_shape, off_in_air_m, without_f
 from soft_estimator.measuring.fit import (
     LIVE_TABLE,
     LONGEST_LIVE_STEP_S,
+    TABLE,
     Fit,
+    add_obstacles,
     contact_plain,
     fit_drops,
     scene_plain,
@@ -28,7 +30,10 @@ from soft_estimator.measuring.measurement import Measurement, shown_label
 from soft_estimator.measuring.own_weight import as_it_flies, without_weight
 from soft_estimator.measuring.phases import TOGETHER_S, Drop, Poke, find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Progress, Survey, look_through
+from soft_estimator.measuring.surroundings import Surroundings, standing_faces, surroundings_of
 from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.faces import Face, Faces
+from soft_estimator.perception.objects import KnownThings
 from soft_estimator.perception.placed_side import Placed
 from soft_estimator.perception.primitives import PLAIN
 from soft_estimator.perception.scan import ScannedBody, with_cells
@@ -104,6 +109,7 @@ def measure(
         seen = replace(seen, body=with_cells(seen.body, _CELLS_ON_GPU))
     up = None if options.up is None else np.asarray(options.up) / np.linalg.norm(options.up)
     plain = scene_plain(options.name, seen.body, mass_kg, seen.cloud, seen.noise, seen.survey.rate_hz, up)
+    add_obstacles(plain, seen.around, TABLE)
     scene = build_scene(load(SceneConfig, plain, "scene"), Path(), grid=seen.body.grid, detail=seen.body.detail)
     fit = fit_drops(scene, seen.body, seen.survey.sightings, seen.drops, backend, progress)
     return _measurement(Path(path), mass_kg, scene, plain, seen, fit)
@@ -112,7 +118,8 @@ def measure(
 @dataclass(frozen=True, eq=False)
 class Seen:
     """What a recording shows before anything is estimated: where the object is in every frame, its rest shape, its
-    drops and pokes, a cloud with it at rest, the camera's noise, and what a reader should know."""
+    drops and pokes, a cloud with it at rest, the camera's noise, what a reader should know, and what stands beside
+    it."""
 
     survey: Survey
     body: ScannedBody
@@ -121,6 +128,7 @@ class Seen:
     cloud: Cloud
     noise: NoiseSettings
     notes: list[str]
+    around: Surroundings = field(default_factory=Surroundings)
 
 
 def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None = None) -> Seen:
@@ -128,27 +136,32 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
     with open_recording(path, options.topic, options.fixed_frame, options.choice) as recording:
         finder, said = _with_noise(recording, options.finder)
         _log.info("%s", said)
-        survey = look_through(recording, finder, progress)
+        faces, survey = _survey(recording, finder, progress)
+        beside = Faces(faces)
         _log.info("the object is seen in %d of %d frames", len(survey.sightings), survey.frames)
         still = _still(survey)
-        data, cloud = _gathered(recording, survey, still, finder, options, progress)
+        data, cloud = _gathered(recording, survey, still, finder, options, progress, beside)
         body = _rest_shape(data, options)
         laid_s: list[float] = []
         sides: tuple[list[Placed], list[str]] = [], []
         if body.prior not in PLAIN:
-            others, laid_s = _other_sides(recording, survey, still, finder, options)
+            others, laid_s = _other_sides(recording, survey, still, finder, options, beside)
             body, sides = _all_round(body, data, others, options, progress)
         rest_low_m = _low_m(survey, still)
         # Once more, now that its size is known: a hand that holds it is no part of it.
         known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
-        survey = look_through(recording, known, progress, "following the object")
+        survey = look_through(recording, known, progress, "following the object", beside)
         survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
         pokes = [p for p in find_pokes(survey.sightings, rest_low_m) if not _turns(p, laid_s)]
         drops = _drops(survey, rest_low_m, pokes)
         body = _as_it_flies(body, *sides, survey, drops, options, progress)
         survey.sightings = without_fingers(survey.sightings, drops, body, survey.plane)
+        moving = [k for drop in drops for k in range(drop.first, drop.last + 1)]
+        frame, width_m = (body.rotation, body.translation_m), widest_m(body.vertices_m)
+        around = surroundings_of(faces, frame, width_m, survey.sightings, moving)
         poked = [_pokes_in_words(pokes).removeprefix("; ")] if pokes else []
-        return Seen(survey, body, drops, pokes, cloud, finder.noise, [*recording.notes, said, *body.notes, *poked])
+        notes = [*recording.notes, said, *body.notes, *around.notes, *poked]
+        return Seen(survey, body, drops, pokes, cloud, finder.noise, notes, around)
 
 
 def _with_noise(recording: Recording, finder: FinderSettings) -> tuple[FinderSettings, str]:
@@ -156,6 +169,17 @@ def _with_noise(recording: Recording, finder: FinderSettings) -> tuple[FinderSet
     clouds = (frame.cloud for frame in recording if frame.cloud is not None)
     noise, said = learn_noise(islice(clouds, NOISE_FRAMES), finder.noise, finder.plane)
     return replace(finder, noise=noise), said
+
+
+def _survey(recording: Recording, finder: FinderSettings, progress: Progress | None) -> tuple[list[Face], Survey]:
+    """What stands about and never moves, and where the object is in every frame."""
+    faces = standing_faces(recording, finder, progress)
+    if faces:
+        try:
+            return faces, look_through(recording, finder, progress, beside=Faces(faces))
+        except ValueError as error:
+            _log.info("what stands about may be the object, which never moves: %s", error)
+    return [], look_through(recording, finder, progress)
 
 
 def _still(survey: Survey) -> list[int]:
@@ -216,6 +240,7 @@ def _gathered(
     finder: FinderSettings,
     options: MeasureOptions,
     progress: Progress | None = None,
+    beside: KnownThings | None = None,
 ) -> tuple[ScanData, Cloud]:
     """What a still part shows of the object, and a cloud of it."""
     chosen = [still[k] for k in np.unique(np.linspace(0, len(still) - 1, SCAN_FRAMES).round().astype(int))]
@@ -225,13 +250,18 @@ def _gathered(
         progress("finding its rest shape", 0, 1)
     fine = ScanSettings(target_cells=max(options.cells or CELLS, _FUSION_CELLS))
     try:
-        return gather(clouds, fine, finder, [frame.mask for frame in frames]), clouds[0]
+        return gather(clouds, fine, finder, [frame.mask for frame in frames], beside), clouds[0]
     except ValueError as error:
         raise NotMeasured(f"no rest shape: {error}") from error
 
 
 def _other_sides(
-    recording: Recording, survey: Survey, still: list[int], finder: FinderSettings, options: MeasureOptions
+    recording: Recording,
+    survey: Survey,
+    still: list[int],
+    finder: FinderSettings,
+    options: MeasureOptions,
+    beside: KnownThings | None = None,
 ) -> tuple[list[ScanData], list[float]]:
     """What the other still parts show, where the object lies otherwise than in those before; and when it
     was laid so [s]."""
@@ -246,7 +276,7 @@ def _other_sides(
         if len(out) >= _MOST_SIDES or min(np.linalg.norm(middle - other) for other in middles) < _SAME_PLACE_M:
             continue
         try:
-            out.append(_gathered(recording, survey, part, finder, options)[0])
+            out.append(_gathered(recording, survey, part, finder, options, beside=beside)[0])
         except NotMeasured as error:
             _log.info("the part from %.2f s shows no side of it: %s", seen[part[0]].time_s, error)
             continue
@@ -355,6 +385,7 @@ def _measurement(
             plain["material"][e.label] = plain["estimate"]["guess"][e.label] = float(e.value)
     plain["time"]["step_s"] = step_s(seen.survey.rate_hz, LONGEST_LIVE_STEP_S)
     plain["contact"] = contact_plain(seen.body, mass_kg, LIVE_TABLE)
+    add_obstacles(plain, seen.around, LIVE_TABLE)
     return Measurement(
         path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
         fit.estimates, [e for _, e in fit.after_drops], seen.survey.frames, fit.used, refusals,

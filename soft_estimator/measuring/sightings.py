@@ -9,7 +9,7 @@ import numpy as np
 
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.live.episodes import EpisodeWatch
-from soft_estimator.perception.objects import NothingFound, ObjectFinder
+from soft_estimator.perception.objects import KnownThings, NothingFound, ObjectFinder
 from soft_estimator.perception.settings import FinderSettings
 from soft_estimator.recordings.interface import Recording
 
@@ -64,8 +64,10 @@ def look_through(
     finder: FinderSettings,
     progress: Progress | None = None,
     stage: str = "looking for the object",
+    beside: KnownThings | None = None,
 ) -> Survey:
-    """Find the object in every frame; a ValueError where it is in none, with the reasons."""
+    """Find the object in every frame; a ValueError where it is in none, with the reasons. beside: what is known to
+    stand there, and none of it."""
     search, episodes, refusals = ObjectFinder(finder), EpisodeWatch(), Refusals()
     found_in, planes, stamps = [], [], []
     for index, frame in enumerate(recording):
@@ -77,7 +79,7 @@ def look_through(
             continue
         if episodes.jump(frame.time_s, finder.track.forget_after_s):
             search.forget()
-        found = search.process(frame.cloud, frame.mask, frame.time_s)
+        found = search.process(frame.cloud, frame.mask, frame.time_s, beside)
         if isinstance(found, NothingFound):
             refusals.add(frame.time_s, found.reason)
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,9 @@ _FIT_POINTS = 100_000  # more would not change the plane by what its covariance 
 # tilted, the last frame's is not.
 _FROM_THREE_POINTS = ((3.0, 8), (1.5, 8), (1.0, 8), (1.0, 1), (1.0, 1))
 _FROM_LAST_FRAME = ((1.5, 8), (1.0, 1))
+# A plane whose normal has this much of the picture's upwards faces up; one that has not may be a wall, if another does,
+# is not parallel to it, and has this share of its points.
+_UPWARDS, _PARALLEL, _AS_LARGE = 0.1, 0.7, 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +79,9 @@ def fit_support_plane(
         why: (n,) uint8; only points with 0 are used. Measured points by default.
         std_m: (n,) depth noise [m]; from `noise` by default.
         guess: a plane to start from, such as the last frame's; the search is left out when it still holds.
+
+    A wall may have more points than the table. Where nobody says what is up, the picture does: of a camera that is not
+    upside down, a table faces upwards in it, and a wall before it downwards.
     """
     settings, noise = settings or PlaneSettings(), noise or NoiseSettings()
     points = cloud.flat_m
@@ -93,6 +99,8 @@ def fit_support_plane(
             return fit
     row = _search(points, why, std_m, cloud.sensor_m, settings)
     fit = None if row is None else _refine(cloud, why, std_m, row, noise)
+    if fit is not None and settings.expected_normal is None:
+        fit = _facing_up(fit, cloud, why, std_m, settings, noise)
     if fit is None or fit.share < settings.min_share:
         share = 0.0 if fit is None else fit.share
         return NoPlane(
@@ -105,6 +113,32 @@ def fit_support_plane(
             f"{settings.max_tilt_rad:g} from the expected one; check expected_normal or raise max_tilt_rad"
         )
     return fit
+
+
+def _facing_up(
+    fit: PlaneFit,
+    cloud: Cloud,
+    why: np.ndarray,
+    std: np.ndarray,
+    settings: PlaneSettings,
+    noise: NoiseSettings,
+) -> PlaneFit:
+    """The largest plane, or, where that does not face upwards in the picture, one that does and is large enough."""
+    optical = cloud.axis @ cloud.rotation[:, 2] > 0.5
+    up = -cloud.rotation[:, 1] if optical else cloud.rotation[:, 2]
+    if fit.normal @ up > _UPWARDS:
+        return fit
+    with np.errstate(invalid="ignore"):
+        others = np.where(np.abs(fit.height_m(cloud.flat_m)) < settings.least_thickness_m + _CUT_SIGMAS * std, 1, why)
+    others = others.astype(np.uint8)
+    if np.count_nonzero(others == 0) < 20:
+        return fit
+    row = _search(cloud.flat_m, others, std, cloud.sensor_m, settings)
+    other = None if row is None else _refine(cloud, others, std, row, noise)
+    if other is None or other.normal @ up <= _UPWARDS or abs(other.normal @ fit.normal) > _PARALLEL:
+        return fit
+    share = float(other.inliers / np.count_nonzero(why == 0))
+    return replace(other, share=share) if share >= max(settings.min_share, _AS_LARGE * fit.share) else fit
 
 
 def _allowed(normal: np.ndarray, settings: PlaneSettings) -> bool:

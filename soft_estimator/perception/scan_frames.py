@@ -9,7 +9,7 @@ import numpy as np
 
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.fusion import Bend, View, make_view, ray_pitch
-from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints, Why
+from soft_estimator.perception.objects import KnownThings, NothingFound, ObjectFinder, ObjectPoints, Why
 from soft_estimator.perception.plane import PlaneFit
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, ScanSettings
 
@@ -69,9 +69,10 @@ def gather(
     settings: ScanSettings,
     finder: FinderSettings,
     masks: Iterable[np.ndarray | None] | None = None,
+    beside: KnownThings | None = None,
 ) -> ScanData:
-    """Find the object in static frames; frames in which it moved are left out."""
-    frames, notes = _find_in_frames(clouds, finder, masks)
+    """Find the object in static frames; frames in which it moved are left out. beside: what is known to stand there."""
+    frames, notes = _find_in_frames(clouds, finder, masks, beside)
     frames, moved = _still_ones(frames)
     plane = _mean_plane([found.plane for _, found in frames if found.plane is not None])
     points = np.concatenate([found.points_m for _, found in frames])
@@ -115,7 +116,10 @@ def _still_ones(
 
 
 def _find_in_frames(
-    clouds: Iterable[Cloud], finder: FinderSettings, masks: Iterable[np.ndarray | None] | None
+    clouds: Iterable[Cloud],
+    finder: FinderSettings,
+    masks: Iterable[np.ndarray | None] | None,
+    beside: KnownThings | None = None,
 ) -> tuple[list[tuple[Cloud, ObjectPoints]], list[str]]:
     frames: list[tuple[Cloud, ObjectPoints]] = []
     notes: list[str] = []
@@ -127,7 +131,7 @@ def _find_in_frames(
     for index, cloud in enumerate(clouds):
         if frames and not np.allclose(frames[-1][0].rotation, cloud.rotation):
             search.forget()  # another pose sees another side: the piece's size does not carry over
-        found = search.process(cloud, next(masks) if masks is not None else None)
+        found = search.process(cloud, next(masks) if masks is not None else None, float(index), beside)
         if isinstance(found, NothingFound):
             last = found.reason
             notes.append(f"frame {index} left out: {found.reason}")

@@ -50,17 +50,21 @@ def test_shared_errors_widen_the_covariance() -> None:
     assert nine.height_std_m(np.zeros(3)) == pytest.approx(3 * one.height_std_m(np.zeros(3)))
 
 
-def test_an_expected_normal_chooses_the_smaller_of_two_planes() -> None:
-    # a large wall and a smaller table: without a hint the wall wins
+def test_the_table_is_chosen_before_a_larger_wall_unless_a_wall_is_expected() -> None:
+    # y is down in the picture of a camera that looks along z: the ground faces upwards, the wall does not
     rng = np.random.default_rng(1)
     wall = np.column_stack([rng.uniform(-1, 1, (4000, 2)), np.full(4000, 2.0)])
     ground = np.column_stack([rng.uniform(-1, 1, 1500), np.full(1500, 0.5), rng.uniform(1, 2, 1500)])
     cloud = cloud_from_points(np.concatenate([wall, ground]) + 1e-4 * rng.standard_normal((5500, 3)))
     free, told = (
-        fit_support_plane(cloud, PlaneSettings(expected_normal=hint, max_tilt_rad=0.3)) for hint in (None, (0, -1, 0))
+        fit_support_plane(cloud, PlaneSettings(expected_normal=hint, max_tilt_rad=0.3)) for hint in (None, (0, 0, -1))
     )
     assert isinstance(free, PlaneFit) and isinstance(told, PlaneFit)
-    assert free.normal @ (0, 0, -1) > 0.999 and told.normal @ (0, -1, 0) > 0.999
+    assert free.normal @ (0, -1, 0) > 0.999 and told.normal @ (0, 0, -1) > 0.999
+    # as of a camera upside down: the wall wins, and nothing better is there
+    turned = cloud_from_points((np.concatenate([wall, ground]) + 1e-4 * rng.standard_normal((5500, 3))) * (-1, -1, 1))
+    found = fit_support_plane(turned)
+    assert isinstance(found, PlaneFit) and found.normal @ (0, 0, -1) > 0.999
 
 
 def test_no_plane_is_said() -> None:

@@ -1,0 +1,114 @@
+"""Which of the faces about an object become obstacles of its scene, and as what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from soft_estimator.config_contact import ObstacleConfig
+from soft_estimator.geometry.rigid import rotation_matrix
+from soft_estimator.measuring.sightings import Sighting
+from soft_estimator.measuring.surroundings import surroundings_of
+from soft_estimator.perception.faces import Face
+from soft_estimator.perception.plane import PlaneFit
+from soft_estimator.schema import load
+
+# The scene's frame in the fixed one: turned, and elsewhere.
+FRAME = (rotation_matrix(np.array([0.3, -0.5, 0.8])), np.array([0.4, -0.2, 1.1]))
+WIDTH_M = 0.09
+UP = np.array([0.0, 0.0, 1.0])
+
+
+def face(normal: np.ndarray, middle: np.ndarray, size_m: tuple[float, float], leaves: bool = False) -> Face:
+    """A face given in the scene's frame, its second side upright, or along y where it lies."""
+    second = np.array([0.0, 1.0, 0.0]) if abs(normal[2]) > 0.9 else UP - (UP @ normal) * normal
+    axes = np.stack([np.cross(second, normal), second]) / np.linalg.norm(second)
+    grid = np.stack(np.meshgrid(*(np.linspace(-0.5, 0.5, 40) * s for s in size_m)), axis=-1).reshape(-1, 2)
+    points = (middle + grid @ axes) @ FRAME[0].T + FRAME[1]
+    n, axes = FRAME[0] @ normal, axes @ FRAME[0].T
+    plane = PlaneFit(n, -float(n @ points[0]), axes, np.diag([1e-8, 1e-8, 1e-8]), len(points), 1.0)
+    along = points @ axes.T
+    return Face(plane, axes, along.min(axis=0), along.max(axis=0), points, points, np.full((2, 2), leaves))
+
+
+def flight(*middles: tuple[float, float, float]) -> list[Sighting]:
+    """Sightings of a ball of 9 cm, its middle given in the scene's frame."""
+    z = 1 - 2 * (np.arange(400) + 0.5) / 400
+    around, ring = 2.4 * np.arange(400), np.sqrt(1 - z**2)
+    ball = 0.045 * np.stack([ring * np.cos(around), ring * np.sin(around), z], axis=1)
+    out = []
+    for k, middle in enumerate(middles):
+        points = (ball + middle) @ FRAME[0].T + FRAME[1]
+        out.append(Sighting(k, k / 30, points, np.full(400, 0.001), np.zeros(3), 0.0, 0.1, points.mean(axis=0), False))
+    return out
+
+
+NORMAL = np.array([np.cos(0.3), np.sin(0.3), 0.0])
+
+
+def test_a_large_face_near_the_object_is_a_wall() -> None:
+    """In the scene's frame, as far off as its plane is known, and no farther than it is calibrated."""
+    seen = flight((0.0, 0.0, 0.1), (0.0, 0.0, 0.05))
+    found = surroundings_of([face(NORMAL, -0.06 * NORMAL + 0.2 * UP, (0.5, 0.4))], FRAME, WIDTH_M, seen, [0, 1])
+    (shape,) = found.obstacles
+    np.testing.assert_allclose(shape["plane"]["normal"], NORMAL, atol=1e-6)
+    assert np.array(shape["plane"]["through_m"]) @ NORMAL == pytest.approx(-0.06, abs=1e-6)
+    assert 0.0003 < found.std_m < 0.0005
+    assert "a wall" in found.notes[0] and "60 mm" in found.notes[0]
+    load(ObstacleConfig, {"shape": shape}, "obstacle")
+
+
+def test_a_face_out_of_reach_is_none() -> None:
+    """The ball's middle is 11 cm off, and it is 9 cm wide; when it was held near to it does not count."""
+    seen = flight((0.0, 0.0, 0.1), (-0.05, 0.0, 0.1))
+    found = surroundings_of([face(NORMAL, -0.11 * NORMAL + 0.2 * UP, (0.5, 0.4))], FRAME, WIDTH_M, seen, [0])
+    assert found.obstacles == () and found.notes == ()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_face_whose_edge_is_near_is_the_side_of_a_box(leaves: bool) -> None:
+    """A side of 4 cm beside a ball of 9 cm: its depth is a guess. One that goes on beyond the picture is a wall."""
+    seen = flight((0.0, 0.0, 0.06), (0.0, 0.0, 0.05))
+    side = face(NORMAL, -0.06 * NORMAL + 0.02 * UP, (0.2, 0.04), leaves)
+    found = surroundings_of([side], FRAME, WIDTH_M, seen, [0, 1])
+    (shape,) = found.obstacles
+    assert set(shape) == ({"plane"} if leaves else {"box"})
+    assert ("a guess" in found.notes[0]) is not leaves
+    if not leaves:
+        box = shape["box"]
+        turn = rotation_matrix(np.array(box["rotation_rad"]))
+        np.testing.assert_allclose(turn[:, 0], NORMAL, atol=1e-5)
+        front = np.array(box["center_m"]) + 0.5 * box["size_m"][0] * turn[:, 0]
+        assert front @ NORMAL == pytest.approx(-0.06, abs=1e-5)
+        np.testing.assert_allclose(box["size_m"][1:], [0.2, 0.04], atol=1e-3)
+
+
+def test_faces_that_meet_are_one_box() -> None:
+    """Top and front: nothing of it is a guess, and its size is what they show."""
+    front = face(NORMAL, -0.05 * NORMAL + 0.03 * UP, (0.1, 0.06))
+    across = np.cross(UP, NORMAL)
+    top = face(UP, -0.05 * NORMAL - 0.04 * NORMAL + 0.06 * UP, (0.08, 0.1))
+    turned = np.stack([NORMAL, across, UP], axis=1)  # the top's sides lie along the front's normal
+    points = np.array([-0.09 * NORMAL + 0.06 * UP + turned @ [a, b, 0] for a in (-0.04, 0.04) for b in (-0.05, 0.05)])
+    edges = np.concatenate([np.linspace(one, other, 60) for one in points for other in points])
+    axes, edges = np.stack([NORMAL, across]) @ FRAME[0].T, edges @ FRAME[0].T + FRAME[1]
+    along = edges @ axes.T
+    top = replace(top, axes=axes, low_m=along.min(axis=0), high_m=along.max(axis=0), points_m=edges)
+    seen = flight((0.0, 0.0, 0.09), (0.0, 0.0, 0.05))
+    found = surroundings_of([top, front], FRAME, WIDTH_M, seen, [0, 1])
+    (shape,) = found.obstacles
+    box = shape["box"]
+    turn = rotation_matrix(np.array(box["rotation_rad"]))
+    np.testing.assert_allclose(turn.T @ NORMAL, [1, 0, 0], atol=1e-5)
+    np.testing.assert_allclose(box["size_m"], [0.08, 0.1, 0.06], atol=1e-3)
+    np.testing.assert_allclose(box["center_m"], -0.09 * NORMAL + 0.03 * UP, atol=1e-3)
+    assert "guess" not in found.notes[0]
+
+
+def test_a_ramp_that_ends_near_the_object_is_left_out_and_said() -> None:
+    normal = np.array([np.sin(0.7), 0.0, np.cos(0.7)])
+    ramp = face(normal, np.array([-0.05, 0.0, 0.02]), (0.05, 0.05))
+    found = surroundings_of([ramp], FRAME, WIDTH_M, flight((0.0, 0.0, 0.06)), [0])
+    assert found.obstacles == () and "slanted" in found.notes[0]
