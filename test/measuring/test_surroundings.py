@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from measure_recordings import CASES, scene_of
 
+from soft_estimator.camera.rendering import SceneView
 from soft_estimator.config_contact import ObstacleConfig
 from soft_estimator.geometry.rigid import rotation_matrix
+from soft_estimator.measuring.measure import MeasureOptions, look_at
 from soft_estimator.measuring.sightings import Sighting
 from soft_estimator.measuring.surroundings import surroundings_of
 from soft_estimator.perception.faces import Face
 from soft_estimator.perception.plane import PlaneFit
+from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.schema import load
 
 # The scene's frame in the fixed one: turned, and elsewhere.
@@ -112,3 +117,33 @@ def test_a_ramp_that_ends_near_the_object_is_left_out_and_said() -> None:
     ramp = face(normal, np.array([-0.05, 0.0, 0.02]), (0.05, 0.05))
     found = surroundings_of([ramp], FRAME, WIDTH_M, flight((0.0, 0.0, 0.06)), [0])
     assert found.obstacles == () and "slanted" in found.notes[0]
+
+
+def test_a_recording_beside_a_wall_and_a_box(tmp_path: Path) -> None:
+    """A ball lies, is gone, and falls between a wall with more points than the table and a box: both are found beside
+    the drop, in the scene's frame, and neither is taken for the object."""
+    wall = {"plane": {"normal": [1.0, 0.2, 0.0], "through_m": [-0.07, 0.0, 0.0]}}
+    box = {"box": {"size_m": [0.08, 0.06, 0.05], "center_m": [0.0, -0.1, 0.025]}}
+    case = replace(CASES["ball"], spacing_m=0.012, obstacles=(wall, box))
+    view = SceneView(scene_of(case, 0.0, (0.0, 0.0, 0.0), (200, 150)))
+    still = np.zeros_like(view.scene.body.node_position_m)
+    fall = [max(0.1 - 0.5 * 9.81 * t**2, 0.0) for t in np.arange(0, 0.34, 1 / 30)]
+    path = [*([[0.0, 0.0, 0.0]] * 8), *([[2.0, 0.0, 0.0]] * 4), *([-0.01, 0.01, z] for z in fall)]
+    with BagWriter(tmp_path / "bag", "mcap") as bag:
+        for k, place in enumerate(path):
+            points = view.look(0.0, still + place).points_m[0]
+            bag.cloud("/camera/points", round(1e9 * (1 + k / 30)), "camera_optical_frame", points)
+    seen = look_at(tmp_path / "bag", MeasureOptions())
+    assert seen.body.prior == "ball" and len(seen.drops) == 1
+    found = {name: shape[name] for shape in seen.around.obstacles for name in shape}
+    assert set(found) == {"plane", "box"}
+    # The scene's origin is on the table below the ball, its axes turned about the vertical.
+    normal = np.array(found["plane"]["normal"])
+    assert abs(normal[2]) < 0.01
+    true_m = 0.07 / np.hypot(1.0, 0.2)
+    assert np.dot(-np.array(found["plane"]["through_m"]), normal) == pytest.approx(true_m, abs=0.002)
+    # A pixel is 2 mm wide there: so far off may be either end.
+    np.testing.assert_allclose(np.sort(found["box"]["size_m"]), [0.05, 0.06, 0.08], atol=0.006)
+    assert np.hypot(*found["box"]["center_m"][:2]) == pytest.approx(0.1, abs=0.004)
+    assert 0.0003 <= seen.around.std_m < 0.001
+    assert sum("an obstacle now" in note for note in seen.notes) == 2
