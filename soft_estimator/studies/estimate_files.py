@@ -21,7 +21,6 @@ from soft_estimator.scene.rest_shape import REST_SHAPE, rest_shape_bytes
 from soft_estimator.scene.variables import shown, shown_labels
 from soft_estimator.schema import to_plain
 from soft_estimator.studies.estimate import EstimateResult
-from soft_estimator.studies.estimate_plots import draw_cost, draw_parameters, draw_residuals
 from soft_estimator.studies.estimate_setup import Progress
 
 
@@ -45,12 +44,8 @@ def write_estimate(
         encoding="utf-8",
     )
     (out / REST_SHAPE).write_bytes(rest_shape_bytes(result.scene.body))
-    drawings = (("cost.png", draw_cost), ("parameters.png", draw_parameters), ("residuals.png", draw_residuals))
-    for k, (name, draw) in enumerate(drawings if plots else ()):
-        draw(out / name, result)
-        files.append(name)
-        if progress:
-            progress("drawing", k + 1, len(drawings), "")
+    if plots:
+        files += _draw(result, out, progress)
     if report is not None:
         report(out / "report.html", result)
         files.append("report.html")
@@ -60,6 +55,19 @@ def write_estimate(
     summary = {**summarise(result), "files": files}
     (out / "estimate.json").write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return summary
+
+
+def _draw(result: EstimateResult, out: Path, progress: Progress | None) -> list[str]:
+    """Draw the plots; the names of their files. Matplotlib is imported for them alone: whoever only sums up, as every
+    report does, is spared its second."""
+    from soft_estimator.studies.estimate_plots import draw_cost, draw_parameters, draw_residuals
+
+    drawings = {"cost.png": draw_cost, "parameters.png": draw_parameters, "residuals.png": draw_residuals}
+    for k, (name, draw) in enumerate(drawings.items()):
+        draw(out / name, result)
+        if progress:
+            progress("drawing", k + 1, len(drawings), "")
+    return list(drawings)
 
 
 def summarise(result: EstimateResult) -> dict[str, Any]:
