@@ -47,7 +47,6 @@ _PLACED_FROM_M, _PLACING_FRAMES, _LEAVING_FRAMES, _HOLDING_FRAMES = 0.08, 8, 10,
 # few points finds its balance, too.
 _HARD = {"stiffness_pa_per_m": 1.2e8, "sharpness_per_m": 18000.0}
 _SOFTER = {"stiffness_pa_per_m": 5e6, "sharpness_per_m": 2000.0}
-_FELT_M = 0.0009  # longest distance of points of contact, a quarter of a cell
 _LYING_M = 0.007  # cells of a body at rest: it sags by millimetres at most, and has no bounce to get wrong
 _MOST_STEPS, _AT_REST_M = 1500, 0.0001  # of 2 ms until a body moves by less in fifty
 _LEAVING_M_S = 1.0  # how fast a hand goes that has let go
@@ -55,7 +54,8 @@ _LEAVING_M_S = 1.0  # how fast a hand goes that has let go
 
 @dataclass(frozen=True)
 class Case:
-    """One object: its shape resting on z = 0 [m], E [Pa], ν, ρ [kg/m³], and the spacing of the truth's grid [m].
+    """One object: its shape resting on z = 0 [m], E [Pa], ν, ρ [kg/m³], the spacing of the truth's grid [m], and the
+    longest distance of the points that feel the table [m], a quarter of that.
 
     A shape named by a word is made from the file of that name in the data folder. obstacles: walls and boxes beside it,
     by their shapes; thrown_m_s: how fast it is let go, the hand's own motion.
@@ -68,6 +68,7 @@ class Case:
     density_kg_m3: float = 300.0
     stiffness_damping_s: float = 0.002
     spacing_m: float = 0.0035
+    felt_m: float = 0.0009
     drops: tuple[tuple[float, tuple[float, float, float]], ...] = ((0.08, (0.1, 0.0, 0.3)), (0.06, (0.0, 0.15, -0.4)))
     obstacles: tuple[dict[str, Any], ...] = ()
     thrown_m_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -167,7 +168,7 @@ def scene_of(
     if thrown:
         data["initial"]["velocity_m_s"] = list(case.thrown_m_s)
     scene = build_scene(load(SceneConfig, data, "scene"), folder)
-    return assemble_scene(scene.config, felt_by(scene.body, _FELT_M), scene.obstacles)
+    return assemble_scene(scene.config, felt_by(scene.body, case.felt_m), scene.obstacles)
 
 
 def _body_file(case: Case) -> str:

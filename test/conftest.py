@@ -31,6 +31,16 @@ def pytest_configure() -> None:
         numba.set_num_threads(1)
 
 
+@pytest.fixture(scope="session")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recording of a ball for `measure`: it takes seconds to simulate, so those that ask for it share a group."""
+    from measuring_film import write_ball
+
+    bag = tmp_path_factory.mktemp("film") / "ball"
+    write_ball(bag)
+    return bag
+
+
 def _why_no_gpu() -> str:
     """The reason why CuPy cannot reach a device, empty when it can."""
     try:

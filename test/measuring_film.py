@@ -8,8 +8,8 @@ from measure_recordings import Case, write_recording
 
 # Of 382 cm³ and 158 g, the mass that README gives.
 BALL = Case(
-    "ball", {"sphere": {"radius_m": 0.045, "center_m": [0, 0, 0.045]}}, 20e3, 0.35, 414.0, spacing_m=0.012,
-    drops=((0.03, (0.0, 0.0, 0.0)),),
+    "ball", {"sphere": {"radius_m": 0.045, "center_m": [0, 0, 0.045]}}, 20e3, 0.35, 414.0,
+    spacing_m=0.012, felt_m=0.003, drops=((0.03, (0.0, 0.0, 0.0)),),
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measuring_film import BALL, write_ball
+from measuring_film import BALL
 
 import soft_estimator as se
 from soft_estimator.export import export
@@ -64,10 +65,10 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(film: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the recording of an object that lies still, and is dropped."""
     folder = tmp_path_factory.mktemp("readme")
-    write_ball(folder / "BAG")
+    shutil.copytree(film, folder / "BAG")
     return folder
 
 

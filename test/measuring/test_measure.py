@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measuring_film import write_ball
 
 from soft_estimator.cli import main
 from soft_estimator.measuring.measure import _turns
@@ -147,14 +146,8 @@ def test_an_object_that_moves_has_no_still_part() -> None:
     assert still_part(seen) == []
 
 
-@pytest.fixture(scope="module")
-def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    bag = tmp_path_factory.mktemp("film") / "ball"
-    write_ball(bag)
-    return bag
-
-
 @pytest.mark.slow
+@pytest.mark.xdist_group("test/test_readme.py")  # which measures the same film
 def test_what_cannot_be_measured_is_said(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", str(film), "--mass", "190 g", "--frames", "6"]) == 1
     said = capsys.readouterr().err
