@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -87,9 +88,16 @@ class PinholeCamera:
         return np.asarray(points_m, dtype=np.float64) @ self.rotation.T + self.position_m
 
     def rays(self) -> np.ndarray:
-        """Ray of every pixel in the camera frame, third component 1, shape (height, width, 3)."""
-        u, v = np.meshgrid(np.arange(self.width_px), np.arange(self.height_px))
-        return np.stack([(u - self.cx_px) / self.fx_px, (v - self.cy_px) / self.fy_px, np.ones(u.shape)], axis=-1)
+        """Ray of every pixel in the camera frame, third component 1, shape (height, width, 3); not to be written to."""
+        return _rays(self.width_px, self.height_px, self.fx_px, self.fy_px, self.cx_px, self.cy_px)
+
+
+@lru_cache(maxsize=4)  # each frame of a film asks for those of its cameras several times
+def _rays(width_px: int, height_px: int, fx_px: float, fy_px: float, cx_px: float, cy_px: float) -> np.ndarray:
+    u, v = np.meshgrid(np.arange(width_px), np.arange(height_px))
+    rays = np.stack([(u - cx_px) / fx_px, (v - cy_px) / fy_px, np.ones(u.shape)], axis=-1)
+    rays.flags.writeable = False
+    return rays
 
 
 def ring_of_cameras(
