@@ -239,6 +239,13 @@ register(
 )  # fmt: skip
 register(
     Parameter(
+        "obstacle_turn_rad", "rad", "Turn of the obstacles", "turn of all obstacles that rest, about their middle", "ϑ",
+        "vector", prior_std=0.05, term="obstacle", hidden="the body never touched an obstacle that rests",
+        error_scale=1.0, linear_within=0.01, truth=False, remedy="measure how the obstacle stands",
+    )
+)  # fmt: skip
+register(
+    Parameter(
         "relaxation_share", "", "Relaxation share", "shear stress that relaxes, as a part g of what stays", "g",
         transform="logit", prior_std=1.0, low=0.0, high=1, term="relaxation",
         hidden="nothing was held, or swung, long enough to relax",

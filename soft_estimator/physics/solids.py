@@ -16,12 +16,13 @@ from scipy import ndimage
 from soft_estimator.backends.interface import Array, Backend
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.live_path import LedPath
+from soft_estimator.geometry.rigid import left_jacobian, rotation_matrix
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.obstacles import Motion
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.terms.interface import Directions
 
-SHIFT = "obstacle_shift_m"
+SHIFT, TURN = "obstacle_shift_m", "obstacle_turn_rad"
 _LEAST = 1e-12  # [m]: closer to a centre there is no direction
 
 
@@ -169,20 +170,32 @@ class SolidLaw:
     Attributes:
         solid: its shape, in its own frame. rotation, centre_m: that frame in the tool's frame, (3, 3) and (3,) [m].
         path: the tool's frame in the world; None for one that rests there.
+        pivot_m: what a resting one may be turned about, (3,) [m]; None where nobody asks how it is turned. Whole steps
+            on a device know no turns.
     """
 
     solid: Solid
     rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
     centre_m: np.ndarray = field(default_factory=lambda: np.zeros(3))
     path: LedPath | None = None
+    pivot_m: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.pivot_m is not None and self.path is not None:
+            raise ValueError("an obstacle on a path cannot be turned; leave out pivot_m or path")
 
     @property
     def fused(self) -> bool:
-        """Whether whole steps on a device know its shape."""
-        return type(self.solid) in (HalfSpace, Round, Field)
+        """Whether whole steps on a device know it."""
+        return type(self.solid) in (HalfSpace, Round, Field) and self.pivot_m is None
+
+    def defaults(self) -> dict[str, np.ndarray]:
+        """The parameters that place it, at their defaults."""
+        return {SHIFT: np.zeros(3), **({} if self.pivot_m is None else {TURN: np.zeros(3)})}
 
     def bind(self, backend: Backend, values: Parameters) -> PlacedSolid:
-        return PlacedSolid(backend, self, np.asarray(values.values.get(SHIFT, np.zeros(3))))
+        shift, turn = (np.asarray(values.values.get(name, np.zeros(3))) for name in (SHIFT, TURN))
+        return PlacedSolid(backend, self, shift, turn)
 
     def pose(self, time_s: float) -> tuple[np.ndarray, np.ndarray]:
         """The solid's own frame in the world at a time: rotation (3, 3) and origin (3,) [m]."""
@@ -193,18 +206,44 @@ class SolidLaw:
 
 
 class PlacedSolid:
-    """A solid where its pose and the common shift of all obstacles put it."""
+    """A solid where its pose and the common shift of all obstacles put it, turned about its pivot before that."""
 
-    parameters: ClassVar[tuple[str, ...]] = (SHIFT,)
+    parameters: ClassVar[tuple[str, ...]] = (SHIFT, TURN)
 
-    def __init__(self, backend: Backend, law: SolidLaw, shift_m: np.ndarray) -> None:
+    def __init__(self, backend: Backend, law: SolidLaw, shift_m: np.ndarray, turn_rad: np.ndarray) -> None:
         self.backend, self.xp, self.law, self.shift_m = backend, backend.xp, law, shift_m
+        self.turned = rotation_matrix(turn_rad) if law.pivot_m is not None else None
+        self.turning = left_jacobian(turn_rad)  # ω of a change of the rotation vector
 
     def _local(self, x: Array, time_s: float) -> tuple[Array, Array]:
         """Points in the solid's frame (P, 3), and that frame's rotation (3, 3)."""
         rotation, origin = self.law.pose(time_s)
+        if self.turned is not None:
+            assert self.law.pivot_m is not None
+            rotation = self.turned @ rotation
+            origin = self.law.pivot_m + self.turned @ (origin - self.law.pivot_m)
         turn = self.backend.to_device(rotation)
         return (x - self.backend.to_device(origin + self.shift_m)) @ turn, turn
+
+    def _arms(self, x: Array) -> Array:
+        """[x - pivot]ₓ of points (P, 3), the pivot shifted along: ω × arm = -[arm]ₓ ω, (P, 3, 3)."""
+        assert self.law.pivot_m is not None
+        return _crossed(self.xp, x - self.backend.to_device(self.law.pivot_m + self.shift_m))
+
+    def _moves(self, x: Array, directions: Directions) -> Array | None:
+        """How the obstacle's points at x move with the parameters, (3, width) or (P, 3, width); None if they do not."""
+        out = directions.on_device(directions.column(SHIFT)) if directions.any(SHIFT) else None
+        spin = self._spins(directions)
+        if spin is None:
+            return out
+        moved = -self._arms(x) @ spin
+        return moved if out is None else moved + out
+
+    def _spins(self, directions: Directions) -> Array | None:
+        """ω of the directions, (3, width); None where none turns it."""
+        if self.turned is None or not directions.any(TURN):
+            return None
+        return directions.on_device(self.turning @ directions.column(TURN))
 
     def distance(self, x: Array, time_s: float) -> Array:
         return self.law.solid.distance(self.xp, self._local(x, time_s)[0])
@@ -219,20 +258,41 @@ class PlacedSolid:
         return None if found is None else turn @ found @ turn.T
 
     def distance_push(self, x: Array, time_s: float, directions: Directions) -> Array:
-        if not directions.any(SHIFT):
+        moves = self._moves(x, directions)
+        if moves is None:
             return self.xp.zeros((1, directions.width))
-        return -self.gradient(x, time_s) @ directions.on_device(directions.column(SHIFT))
+        n = self.gradient(x, time_s)
+        return -n @ moves if moves.ndim == 2 else -(n[:, None, :] @ moves)[:, 0]
 
     def gradient_push(self, x: Array, time_s: float, directions: Directions) -> Array | None:
-        curvature = self.curvature(x, time_s) if directions.any(SHIFT) else None
-        return None if curvature is None else -curvature @ directions.on_device(directions.column(SHIFT))
+        """∇δ goes along with a turn, and changes on the way to where the obstacle was."""
+        moves, spin = self._moves(x, directions), self._spins(directions)
+        curvature = self.curvature(x, time_s) if moves is not None else None
+        out = None if curvature is None else -curvature @ moves
+        if spin is None:
+            return out
+        turned = -_crossed(self.xp, self.gradient(x, time_s)) @ spin
+        return turned if out is None else out + turned
 
     def pull(self, x: Array, time_s: float, distance_bar: Array, gradient_bar: Array, out: ParameterGradient) -> None:
-        bar, curvature = distance_bar @ self.gradient(x, time_s), self.curvature(x, time_s)
+        n, curvature = self.gradient(x, time_s), self.curvature(x, time_s)
+        moves_bar = -distance_bar[:, None] * n  # of the obstacle's points
         if curvature is not None:
-            bar = bar + self.xp.einsum("fab,fb->a", curvature, gradient_bar)
-        out.add(SHIFT, -np.asarray(self.backend.to_host(bar), dtype=np.float64))
+            moves_bar = moves_bar - (curvature @ gradient_bar[:, :, None])[:, :, 0]
+        out.add(SHIFT, np.asarray(self.backend.to_host(moves_bar.sum(axis=0)), dtype=np.float64))
+        if self.turned is not None:
+            spin_bar = (self._arms(x) @ moves_bar[:, :, None] + _crossed(self.xp, n) @ gradient_bar[:, :, None]).sum(
+                axis=0
+            )
+            out.add(TURN, self.turning.T @ np.asarray(self.backend.to_host(spin_bar[:, 0]), dtype=np.float64))
 
     def motion(self, time_s: float) -> Motion | None:
         found = None if self.law.path is None else self.law.path.motion(time_s)
         return None if found is None else Motion(*map(self.backend.to_device, found))
+
+
+def _crossed(xp: ModuleType, vectors: Array) -> Array:
+    """[v]ₓ of vectors (P, 3), (P, 3, 3)."""
+    x, y, z = vectors[:, 0], vectors[:, 1], vectors[:, 2]
+    zero = xp.zeros_like(x)
+    return xp.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=1).reshape(-1, 3, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solids import Field, HalfSpace, Round, Solid, SolidLaw
+from soft_estimator.physics.solids import TURN, Field, HalfSpace, Round, Solid, SolidLaw
 from soft_estimator.physics.start import initial_displacement
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.physics.terms.patch import REACH
@@ -71,7 +71,34 @@ class SceneObstacle:
 def build_obstacles(config: SceneConfig, folder: Path, data: Path | None = None) -> tuple[SceneObstacle, ...]:
     """The obstacles of a scene; folder, data: where their files are looked for."""
     files = Files(folder, data)
-    return tuple(_obstacle(o, config, files, f"obstacles[{k}]") for k, o in enumerate(config.obstacles))
+    made = tuple(_obstacle(o, config, files, f"obstacles[{k}]") for k, o in enumerate(config.obstacles))
+    if asks_for_turn(config):
+        for k, wrench in enumerate(config.observe.wrenches if config.observe is not None else ()):
+            if made[wrench.obstacle].place.path is None:
+                problem = f"= {wrench.obstacle} rests, and the force on it is not known while '{TURN}' is estimated"
+                raise ConfigError(f"{problem}; leave one of them out", f"observe.wrenches[{k}].obstacle")
+        return _turnable(made)
+    return made
+
+
+def asks_for_turn(config: SceneConfig) -> bool:
+    """Whether it is estimated how the obstacles are turned."""
+    return config.estimate is not None and any(name.partition("[")[0] == TURN for name in config.estimate.parameters)
+
+
+def _turnable(obstacles: tuple[SceneObstacle, ...]) -> tuple[SceneObstacle, ...]:
+    """The obstacles, those that rest free to turn about the middle of them."""
+    resting = [o.place.centre_m for o in obstacles if o.place.path is None]
+    if not resting:
+        problem = f"= '{TURN}' needs an obstacle that rests, and all are led; leave it out"
+        raise ConfigError(problem, "estimate.parameters")
+    out = []
+    for obstacle in obstacles:
+        if obstacle.place.path is None:
+            place = replace(obstacle.place, pivot_m=np.mean(resting, axis=0))
+            obstacle = replace(obstacle, place=place, law=replace(obstacle.law, obstacle=place))
+        out.append(obstacle)
+    return tuple(out)
 
 
 def _obstacle(obstacle: ObstacleConfig, config: SceneConfig, files: Files, key: str) -> SceneObstacle:

@@ -151,6 +151,42 @@ def test_every_derivative_of_steps_on_a_moving_solid(block, name, scheme, backen
     check_simulation(lambda p: Simulation(model, p, where), complete, 2, zero=NO_PLANE, judge=judge)
 
 
+@pytest.mark.parametrize(
+    ("name", "backend"), [("half-space", "cpu"), ("ball", "cpu"), ("block", "reference"), ("field", "cpu")]
+)
+def test_every_derivative_of_steps_on_a_solid_that_may_be_turned(block, name, backend):
+    """Shifted, and turned by a third of a radian about a point that is not its own; with friction."""
+    low = 0.03 if name == "half-space" else 0.045
+    place = SolidLaw(
+        SOLIDS[name], Rotation.from_rotvec([-1.3, 0.2, 0.1]).as_matrix(), np.array([0.0, -low, 0.005]),
+        pivot_m=np.array([0.01, -0.03, 0.02]),
+    )  # fmt: skip
+    law = ContactLaw(2e5, 500.0, obstacle=place, own=True, friction=0.4, slip_speed_m_s=0.03)
+    model = build_model(block, theta_scheme(0.01), obstacles=[law], solver=SolverSettings(1e-13, 3000))
+    where, p = choose_backend(backend), model.complete(PARAMETERS)
+    assert "obstacle_turn_rad" in p and not law.fused
+    p = p.replace(obstacle_turn_rad=np.array([0.2, -0.1, 0.25]), obstacle_shift_m=np.array([0.001, 0.002, -0.001]))
+    start = Simulation(model, p, where)
+    assert start.term(ObstacleContact).force_n(start.initial_state())[1] > 0.01
+    judge = ("youngs_modulus_pa", "velocity_m_s", "obstacle_shift_m", "obstacle_turn_rad")
+    check_simulation(lambda q: Simulation(model, q, where), p, 2, zero=NO_PLANE, judge=judge)
+
+
+def test_a_turn_is_one_about_the_pivot():
+    """Of a ball about a point beside it: the ball is where that takes it."""
+    pivot, centre, turn = np.array([0.1, 0.0, 0.0]), np.array([0.1, 0.2, 0.0]), np.array([0.0, 0.0, np.pi / 2])
+    law = SolidLaw(BALL, centre_m=centre, pivot_m=pivot)
+    values = Parameters(1e4, 0.3, 1000.0, obstacle_turn_rad=turn, obstacle_shift_m=np.array([0.0, 0.0, 0.3]))
+    there = np.array([[-0.1, 0.0, 0.3]])
+    found = law.bind(choose_backend("cpu"), values).distance(there, 0.0)
+    np.testing.assert_allclose(found, BALL.distance(np, np.zeros((1, 3))), atol=1e-15)
+
+
+def test_what_is_led_is_not_turned():
+    with pytest.raises(ValueError, match="on a path cannot be turned"):
+        SolidLaw(BALL, path=turning_path(), pivot_m=np.zeros(3))
+
+
 def test_every_derivative_of_steps_that_minimise(block):
     """Newton's matrix leaves out how a ball's normals turn: derivatives go by rounds."""
     law = replace(below(BALL), friction=0.2)

@@ -20,7 +20,7 @@ from soft_estimator.backends.interface import Array
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.obstacles import ObstacleLaw, PlaneLaw
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solids import SHIFT, SolidLaw
+from soft_estimator.physics.solids import SolidLaw
 from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.interface import Assembly, Columns, Directions, Pulled, Stage, Term
 from soft_estimator.physics.terms.obstacle_contact import ObstacleContact
@@ -67,7 +67,7 @@ class ContactLaw:
             raise ValueError(f"contact friction = {self.friction} must not be negative; leave it out for none")
 
     def defaults(self) -> Mapping[str, Any]:
-        shift = {SHIFT: np.zeros(3)} if isinstance(self.obstacle, SolidLaw) else {}
+        shift = self.obstacle.defaults() if isinstance(self.obstacle, SolidLaw) else {}
         if self.own:
             return shift
         return {
