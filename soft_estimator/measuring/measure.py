@@ -136,32 +136,49 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
     with open_recording(path, options.topic, options.fixed_frame, options.choice) as recording:
         finder, said = _with_noise(recording, options.finder)
         _log.info("%s", said)
-        faces, survey = _survey(recording, finder, progress)
-        beside = Faces(faces)
-        _log.info("the object is seen in %d of %d frames", len(survey.sightings), survey.frames)
-        still = _still(survey)
-        data, cloud = _gathered(recording, survey, still, finder, options, progress, beside)
-        body = _rest_shape(data, options)
-        laid_s: list[float] = []
-        sides: tuple[list[Placed], list[str]] = [], []
-        if body.prior not in PLAIN:
-            others, laid_s = _other_sides(recording, survey, still, finder, options, beside)
-            body, sides = _all_round(body, data, others, options, progress)
-        rest_low_m = _low_m(survey, still)
-        # Once more, now that its size is known: a hand that holds it is no part of it.
-        known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
-        survey = look_through(recording, known, progress, "following the object", beside)
-        survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
-        pokes = [p for p in find_pokes(survey.sightings, rest_low_m) if not _turns(p, laid_s)]
-        drops = _drops(survey, rest_low_m, pokes)
-        body = _as_it_flies(body, *sides, survey, drops, options, progress)
-        survey.sightings = without_fingers(survey.sightings, drops, body, survey.plane)
-        moving = [k for drop in drops for k in range(drop.first, drop.last + 1)]
-        frame, width_m = (body.rotation, body.translation_m), widest_m(body.vertices_m)
-        around = surroundings_of(faces, frame, width_m, survey.sightings, moving)
-        poked = [_pokes_in_words(pokes).removeprefix("; ")] if pokes else []
-        notes = [*recording.notes, said, *body.notes, *around.notes, *poked]
-        return Seen(survey, body, drops, pokes, cloud, finder.noise, notes, around)
+        if faces := standing_faces(recording, finder, progress):
+            try:
+                return _look_at(recording, finder, faces, options, said, progress)
+            except ValueError as error:  # what hardly moves may have been taken for what stands there
+                _log.info("with what stands about left out: %s", error)
+        return _look_at(recording, finder, [], options, said, progress)
+
+
+def _look_at(
+    recording: Recording,
+    finder: FinderSettings,
+    faces: list[Face],
+    options: MeasureOptions,
+    said: str,
+    progress: Progress | None,
+) -> Seen:
+    """The same among what stands there; said: of the camera's noise."""
+    beside = Faces(faces)
+    survey = look_through(recording, finder, progress, beside=beside)
+    _log.info("the object is seen in %d of %d frames", len(survey.sightings), survey.frames)
+    still = _still(survey)
+    data, cloud = _gathered(recording, survey, still, finder, options, progress, beside)
+    body = _rest_shape(data, options)
+    laid_s: list[float] = []
+    sides: tuple[list[Placed], list[str]] = [], []
+    if body.prior not in PLAIN:
+        others, laid_s = _other_sides(recording, survey, still, finder, options, beside)
+        body, sides = _all_round(body, data, others, options, progress)
+    rest_low_m = _low_m(survey, still)
+    # Once more, now that its size is known: a hand that holds it is no part of it.
+    known = replace(finder, track=replace(finder.track, size_m=widest_m(body.vertices_m)))
+    survey = look_through(recording, known, progress, "following the object", beside)
+    survey.sightings = cut_to_shape(survey.sightings, body, survey.plane, rest_low_m, progress)
+    pokes = [p for p in find_pokes(survey.sightings, rest_low_m) if not _turns(p, laid_s)]
+    drops = _drops(survey, rest_low_m, pokes)
+    body = _as_it_flies(body, *sides, survey, drops, options, progress)
+    survey.sightings = without_fingers(survey.sightings, drops, body, survey.plane)
+    moving = [k for drop in drops for k in range(drop.first, drop.last + 1)]
+    frame, width_m = (body.rotation, body.translation_m), widest_m(body.vertices_m)
+    around = surroundings_of(faces, frame, width_m, survey.sightings, moving)
+    poked = [_pokes_in_words(pokes).removeprefix("; ")] if pokes else []
+    notes = [*recording.notes, said, *body.notes, *around.notes, *poked]
+    return Seen(survey, body, drops, pokes, cloud, finder.noise, notes, around)
 
 
 def _with_noise(recording: Recording, finder: FinderSettings) -> tuple[FinderSettings, str]:
@@ -169,17 +186,6 @@ def _with_noise(recording: Recording, finder: FinderSettings) -> tuple[FinderSet
     clouds = (frame.cloud for frame in recording if frame.cloud is not None)
     noise, said = learn_noise(islice(clouds, NOISE_FRAMES), finder.noise, finder.plane)
     return replace(finder, noise=noise), said
-
-
-def _survey(recording: Recording, finder: FinderSettings, progress: Progress | None) -> tuple[list[Face], Survey]:
-    """What stands about and never moves, and where the object is in every frame."""
-    faces = standing_faces(recording, finder, progress)
-    if faces:
-        try:
-            return faces, look_through(recording, finder, progress, beside=Faces(faces))
-        except ValueError as error:
-            _log.info("what stands about may be the object, which never moves: %s", error)
-    return [], look_through(recording, finder, progress)
 
 
 def _still(survey: Survey) -> list[int]:

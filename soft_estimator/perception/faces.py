@@ -27,11 +27,13 @@ _GAP_M = 0.012  # between the points of one thing
 _CELL_M = 0.008  # of a face are looked at for whether it hangs together
 _LEAST_POINTS, _LEAST_M = 150, 0.025  # that make a face, and its shorter side
 _FILLED = 0.4  # least share of a face's rectangle that has points: the object hides some, the picture ends
+_OF_THEIR_LIKE = 0.7  # least share of a thing's points in a picture that stay
 _FLAT = 0.7  # least share of the points within _NEAR_M of a face that lie on it: a mug's side is no face
 _NEAR_M = 0.012
+_ROUGH_SIGMAS, _ROUGH_M = 1.5, 0.0005  # rms of a face's points off its plane: the side of a ball is no face
 _ON_SIGMAS, _ON_M = 4.0, 0.0015  # how near to its plane points are a face's
 _MOST_FACES = 6  # of one thing
-_LEAST_SEEN, _SEEN_AGAIN = 3, 0.6  # pictures that show a point, and share of those in which nothing hid it
+_LEAST_SEEN, _SEEN_AGAIN = 3, 0.85  # pictures that show a point, and share of those in which nothing hid it
 _SEEN_THROUGH = 0.05  # share of a face's points that a frame may see through, at its edges
 _STRAYS = 0.005  # share of a face's points beyond its edges
 # Points of the faces: how far before them, and how far beyond their edges, or from a point of the thing.
@@ -217,20 +219,30 @@ def _staying(looks: list[_Look]) -> tuple[np.ndarray, np.ndarray]:
             continue
         tally = _Tally(look.points_m)
         stays = ~np.any([tally.add(other.image) for other in looks], axis=0) & tally.seen_again()
+        stays &= _with_their_like(look.points_m, stays)
         points.append(look.points_m[stays])
         std.append(look.std_m[stays])
     return (np.concatenate(points), np.concatenate(std)) if points else (np.empty((0, 3)), np.empty(0))
 
 
-def _pieces(points: np.ndarray) -> list[np.ndarray]:
-    """Numbers of the points of every thing that has enough of them for a face."""
-    if len(points) < _LEAST_POINTS:
+def _with_their_like(points: np.ndarray, stays: np.ndarray) -> np.ndarray:
+    """Which points (n,) belong to a piece of their picture that stays for the most part: where the top of an object is
+    that is lifted straight up nothing farther off is seen, but it hangs together with sides that go."""
+    out = np.zeros(len(points), dtype=bool)
+    for piece in _pieces(points, 1):
+        out[piece] = stays[piece].mean() > _OF_THEIR_LIKE
+    return out
+
+
+def _pieces(points: np.ndarray, least: int = _LEAST_POINTS) -> list[np.ndarray]:
+    """Numbers of the points of every thing that has so many of them."""
+    if len(points) < least:
         return []
     label, table = np.full(len(points), -1, dtype=np.int64), 1 << int(2 * len(points)).bit_length()
     every = np.ones(len(points), dtype=np.bool_)
     count = cluster_voxels(np.ascontiguousarray(points), every, points.min(axis=0), _GAP_M, 4, 0.05, table, label)
     size = np.bincount(label[label >= 0], minlength=count)
-    return [np.flatnonzero(label == piece) for piece in np.flatnonzero(size >= _LEAST_POINTS)]
+    return [np.flatnonzero(label == piece) for piece in np.flatnonzero(size >= least)]
 
 
 def _faces_of(cloud: Cloud, std: np.ndarray, up: np.ndarray, noise: NoiseSettings) -> list[Face]:
@@ -244,14 +256,14 @@ def _faces_of(cloud: Cloud, std: np.ndarray, up: np.ndarray, noise: NoiseSetting
         on = np.flatnonzero(near & (taken == 0))
         if len(on) < _LEAST_POINTS:
             break
-        face = _face(fit, points, on, up)
+        face = _face(fit, points, std, on, up)
         if face is not None:
             faces.append(face)
         taken[on] = 1
     return faces
 
 
-def _face(plane: PlaneFit, points: np.ndarray, on: np.ndarray, up: np.ndarray) -> Face | None:
+def _face(plane: PlaneFit, points: np.ndarray, std: np.ndarray, on: np.ndarray, up: np.ndarray) -> Face | None:
     """The largest part of the points in a plane that hangs together; None where it is no face."""
     axes = _axes(plane.normal, up, points[on])
     along = points[on] @ axes.T
@@ -269,6 +281,9 @@ def _face(plane: PlaneFit, points: np.ndarray, on: np.ndarray, up: np.ndarray) -
     if face.size_m.min() < _LEAST_M or own.sum() < _LEAST_POINTS:
         return None
     if len(np.unique(cell[own], axis=0)) < _FILLED * cells or own.sum() < _FLAT * flat.sum():
+        return None
+    rough = float(np.sqrt(np.mean(plane.height_m(face.points_m) ** 2)))
+    if rough > _ROUGH_SIGMAS * float(np.median(std[on[own]])) + _ROUGH_M:
         return None
     return face
 

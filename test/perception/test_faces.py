@@ -48,6 +48,18 @@ def test_a_brick_that_moves_has_no_faces_that_stay() -> None:
     assert len(find_faces([lying] * 3, FINDER)) >= 2  # they would be found if it stayed
 
 
+@pytest.mark.parametrize("heights_m", [(0.03, 0.02, 0.01), (0.02, 0.05, 0.08)])
+def test_a_brick_that_is_lifted_straight_up_and_falls_back_has_none(heights_m: tuple[float, ...]) -> None:
+    """It lies in two thirds of the frames, and hides where it lay in the others."""
+    scene = scene_of(replace(CASES["brick"], spacing_m=0.012), 0.0, (0.0, 0.0, 0.0), (240, 180))
+    view, still = SceneView(scene), np.zeros_like(scene.body.node_position_m)
+    rotation, position = view.cameras[0].rotation, view.cameras[0].position_m
+    transform = np.block([[rotation, position[:, None]], [np.zeros((1, 3)), np.ones((1, 1))]])
+    places = [np.array([0.0, 0.0, z]) for z in (*[0.0] * 6, *heights_m)]
+    clouds = [cloud_from_points(view.look(0.0, still + place).points_m[0], transform) for place in places]
+    assert still_there(find_faces(clouds, FINDER), clouds, FINDER.noise) == []
+
+
 def test_a_wall_is_found_where_it_is() -> None:
     faces = faces_among("wall")
     assert len(faces) == 1
