@@ -28,7 +28,8 @@ from measure_recordings import BESIDE, CASES, Case, beside, look_at_rest, random
 from perception_scenes import DATA
 
 from soft_estimator.camera.scene_cameras import scene_cameras
-from soft_estimator.measuring.measure import MeasureOptions, measure
+from soft_estimator.measuring.looking import MeasureOptions
+from soft_estimator.measuring.measure import measure
 from soft_estimator.measuring.measurement import Measurement
 from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.perception.scan import ScannedBody

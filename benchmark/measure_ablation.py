@@ -29,7 +29,7 @@ from soft_estimator.config import SceneConfig
 from soft_estimator.geometry.mesh_file import mesh_distance
 from soft_estimator.geometry.shapes import Box, refine
 from soft_estimator.measuring.fit import fit_drops, scene_plain
-from soft_estimator.measuring.measure import MeasureOptions, Seen, look_at
+from soft_estimator.measuring.looking import MeasureOptions, Seen, look_at
 from soft_estimator.perception.rest_shape import REFINEMENT, grid_with_cells, rest_shape_from_primitive
 from soft_estimator.perception.scan import ScannedBody
 from soft_estimator.scene.body_grid import Files, build_shape

@@ -285,7 +285,7 @@ def measure(
         up: direction against gravity in the recording's frame; the table's normal by default.
         name: of the scene that `save` writes. more: finder and choice of `MeasureOptions`.
     """
-    from soft_estimator.measuring.measure import MeasureOptions
+    from soft_estimator.measuring.looking import MeasureOptions
     from soft_estimator.measuring.measure import measure as measure_recording
 
     mass_kg = parse_quantity(mass, "kg") if isinstance(mass, str) else float(mass)

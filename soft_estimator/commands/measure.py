@@ -85,7 +85,8 @@ def _cells(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from soft_estimator.measuring.measure import MeasureOptions, NotMeasured, measure
+    from soft_estimator.measuring.looking import MeasureOptions, NotMeasured
+    from soft_estimator.measuring.measure import measure
 
     if args.out is not None:
         check_out(args)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from soft_estimator.cli import main
-from soft_estimator.measuring.measure import _turns
+from soft_estimator.measuring.looking import _turns
 from soft_estimator.measuring.phases import find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Sighting
 

@@ -12,7 +12,7 @@ from measure_recordings import CASES, scene_of
 from soft_estimator.camera.rendering import SceneView
 from soft_estimator.config_contact import ObstacleConfig
 from soft_estimator.geometry.rigid import rotation_matrix
-from soft_estimator.measuring.measure import MeasureOptions, look_at
+from soft_estimator.measuring.looking import MeasureOptions, look_at
 from soft_estimator.measuring.sightings import Sighting
 from soft_estimator.measuring.surroundings import surroundings_of
 from soft_estimator.perception.faces import Face
