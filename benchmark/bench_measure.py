@@ -24,7 +24,8 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from measure_recordings import BESIDE, CASES, Case, beside, look_at_rest, random_body, write_recording
+from measure_objects import BESIDE, CASES, Case, beside, random_body
+from measure_recordings import look_at_rest, write_recording
 from perception_scenes import DATA
 
 from soft_estimator.camera.scene_cameras import scene_cameras

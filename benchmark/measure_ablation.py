@@ -20,7 +20,8 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from measure_recordings import CASES, Case, scene_of, write_recording
+from measure_objects import CASES, Case
+from measure_recordings import scene_of, write_recording
 from perception_scenes import DATA
 
 from soft_estimator.backends import choose_backend

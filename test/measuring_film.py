@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from measure_recordings import Case, write_recording
+from measure_objects import Case
+from measure_recordings import write_recording
 
 # Of 382 cm³ and 158 g, the mass that README gives.
 BALL = Case(

@@ -13,7 +13,7 @@ from soft_estimator.geometry.extent import widest_m
 from soft_estimator.measuring.alone import cut_to_shape, off_in_air_m, without_fingers
 from soft_estimator.measuring.own_weight import as_it_flies, without_weight
 from soft_estimator.measuring.phases import TOGETHER_S, Drop, Poke, find_drops, find_pokes, still_part, still_parts
-from soft_estimator.measuring.sightings import Progress, Survey, look_through
+from soft_estimator.measuring.sightings import Progress, Survey, look_through, spread
 from soft_estimator.measuring.surroundings import Surroundings, standing_faces, surroundings_of
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.faces import Face, Faces
@@ -205,7 +205,7 @@ def _gathered(
     beside: KnownThings | None = None,
 ) -> tuple[ScanData, Cloud]:
     """What a still part shows of the object, and a cloud of it."""
-    chosen = [still[k] for k in np.unique(np.linspace(0, len(still) - 1, SCAN_FRAMES).round().astype(int))]
+    chosen = [still[k] for k in spread(len(still), SCAN_FRAMES)]
     frames = [recording[survey.sightings[k].index] for k in chosen]
     clouds = [frame.usable() for frame in frames]
     if progress is not None:

@@ -99,6 +99,11 @@ def look_through(
     return Survey(sightings, plane, refusals, len(stamps), rate)
 
 
+def spread(total: int, most: int) -> list[int]:
+    """At most so many numbers below a total, evenly spread."""
+    return [int(k) for k in np.unique(np.linspace(0, total - 1, min(total, most)).round())] if total else []
+
+
 def _sighting(
     index: int,
     time_s: float,

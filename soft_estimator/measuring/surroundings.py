@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.transform import Rotation
 
-from soft_estimator.measuring.sightings import Progress, Sighting
+from soft_estimator.measuring.sightings import Progress, Sighting, spread
 from soft_estimator.perception.faces import Face, find_faces, still_there
 from soft_estimator.perception.scan_frames import Frame
 from soft_estimator.perception.settings import FinderSettings
@@ -42,20 +42,15 @@ def standing_faces(recording: Recording, finder: FinderSettings, progress: Progr
     """Flat faces above the table that no frame of a recording sees through."""
     if progress is not None:
         progress("looking at what stands about", 0, 1)
-    some = [recording[k].cloud for k in _spread(len(recording), _FRAMES)]
+    some = [recording[k].cloud for k in spread(len(recording), _FRAMES)]
     found = find_faces([cloud for cloud in some if cloud is not None], finder)
     if not found:
         return []
-    rest = (recording[k].cloud for k in _spread(len(recording), _MOST_LOOKS))
+    rest = (recording[k].cloud for k in spread(len(recording), _MOST_LOOKS))
     faces = still_there(found, (cloud for cloud in rest if cloud is not None), finder.noise)
     for face in faces:
         _log.info("a face of %.0f by %.0f mm stands there", *(1e3 * face.size_m))
     return faces
-
-
-def _spread(total: int, most: int) -> list[int]:
-    """At most so many numbers below a total, evenly spread."""
-    return [int(k) for k in np.unique(np.linspace(0, total - 1, min(total, most)).round())] if total else []
 
 
 def surroundings_of(

@@ -13,11 +13,10 @@ import numpy as np
 from scipy import ndimage
 from scipy.spatial import ConvexHull, QhullError, cKDTree
 
-from soft_estimator.backends.cpu.clusters import cluster_voxels
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.fusion import depth_image_of
-from soft_estimator.perception.objects import ObjectFinder, Why
-from soft_estimator.perception.plane import NoPlane, PlaneFit, fit_support_plane
+from soft_estimator.perception.objects import ObjectFinder, Why, voxel_pieces
+from soft_estimator.perception.plane import PlaneFit, largest_plane
 from soft_estimator.perception.settings import FinderSettings, NoiseSettings, PlaneSettings
 
 # A point is seen through where a frame measures something this much farther along its ray, and so many deviations.
@@ -188,7 +187,7 @@ class _Look:
     def __init__(self, cloud: Cloud, finder: FinderSettings) -> None:
         found = ObjectFinder(finder).process(cloud)
         why = found.why.ravel()
-        self.table, self.cloud = found.plane, cloud
+        self.table = found.plane
         above = np.flatnonzero(np.isin(why, (Why.KEPT, Why.OTHER_PIECE, Why.BEYOND_TRACK)))
         above = above[:: max(1, len(above) // _MOST_POINTS)]
         self.points_m = cloud.flat_m[above]
@@ -238,9 +237,7 @@ def _pieces(points: np.ndarray, least: int = _LEAST_POINTS) -> list[np.ndarray]:
     """Numbers of the points of every thing that has so many of them."""
     if len(points) < least:
         return []
-    label, table = np.full(len(points), -1, dtype=np.int64), 1 << int(2 * len(points)).bit_length()
-    every = np.ones(len(points), dtype=np.bool_)
-    count = cluster_voxels(np.ascontiguousarray(points), every, points.min(axis=0), _GAP_M, 4, 0.05, table, label)
+    label, count = voxel_pieces(points, _GAP_M, 4, 0.05)
     size = np.bincount(label[label >= 0], minlength=count)
     return [np.flatnonzero(label == piece) for piece in np.flatnonzero(size >= least)]
 
@@ -249,12 +246,11 @@ def _faces_of(cloud: Cloud, std: np.ndarray, up: np.ndarray, noise: NoiseSetting
     """The faces of one thing."""
     taken, faces, points = np.zeros(cloud.size, dtype=np.uint8), [], cloud.flat_m
     for _ in range(_MOST_FACES):
-        fit = fit_support_plane(cloud, _SEARCH, noise, taken, std)
-        if isinstance(fit, NoPlane):
+        if not (taken == 0).any() or (fit := largest_plane(cloud, _SEARCH, noise, taken, std)) is None:
             break
         near = np.abs(fit.height_m(points)) < _ON_M + _ON_SIGMAS * std
         on = np.flatnonzero(near & (taken == 0))
-        if len(on) < _LEAST_POINTS:
+        if len(on) < _LEAST_POINTS or fit.share < _SEARCH.min_share:
             break
         face = _face(fit, points, std, on, up)
         if face is not None:

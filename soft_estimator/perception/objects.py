@@ -175,13 +175,7 @@ class ObjectFinder:
             why[flying] = Why.FLYING
             return label, cluster_image(points, width, height, why == 0, std, *view, steep, label)
         used = np.flatnonzero(why == 0)
-        chosen = np.ascontiguousarray(points[used])
-        found = np.empty(len(used), dtype=np.int64)
-        every, low = np.ones(len(used), dtype=np.bool_), chosen.min(axis=0) if len(used) else np.zeros(3)
-        table = _table_size(len(used))
-        pieces = cluster_voxels(
-            chosen, every, low, 0.5 * s.cluster_gap_m, s.least_friends + 1, s.sparse_share, table, found
-        )
+        found, pieces = voxel_pieces(points[used], 0.5 * s.cluster_gap_m, s.least_friends + 1, s.sparse_share)
         label[used] = found
         return label, pieces
 
@@ -192,6 +186,14 @@ class ObjectFinder:
             f"{(why == code).sum()} {Why(code).name.lower().replace('_', ' ')}" for code in np.unique(why)
         )
         return f"none of the cloud's {size} points can be used ({counts}); check the sensor, its range and the crop box"
+
+
+def voxel_pieces(points: np.ndarray, voxel_m: float, least: int, sparse: float) -> tuple[np.ndarray, int]:
+    """A label per point (n, 3) [m] of an unorganised cloud, -1 for none, and the number of pieces; see
+    `cluster_voxels`."""
+    chosen, label = np.ascontiguousarray(points), np.empty(len(points), dtype=np.int64)
+    every, low = np.ones(len(points), dtype=np.bool_), chosen.min(axis=0) if len(points) else np.zeros(3)
+    return label, cluster_voxels(chosen, every, low, voxel_m, least, sparse, _table_size(len(points)), label)
 
 
 def _border(cloud: Cloud, why: np.ndarray) -> np.ndarray | None:

@@ -97,8 +97,7 @@ def fit_support_plane(
         fit = _refine(cloud, why, std_m, guess.as_row, noise, _FROM_LAST_FRAME)
         if fit is not None and fit.share > 0.7 * guess.share and _allowed(fit.normal, settings):
             return fit
-    row = _search(points, why, std_m, cloud.sensor_m, settings)
-    fit = None if row is None else _refine(cloud, why, std_m, row, noise)
+    fit = largest_plane(cloud, settings, noise, why, std_m)
     if fit is not None and settings.expected_normal is None:
         fit = _facing_up(fit, cloud, why, std_m, settings, noise)
     if fit is None or fit.share < settings.min_share:
@@ -113,6 +112,14 @@ def fit_support_plane(
             f"{settings.max_tilt_rad:g} from the expected one; check expected_normal or raise max_tilt_rad"
         )
     return fit
+
+
+def largest_plane(
+    cloud: Cloud, settings: PlaneSettings, noise: NoiseSettings, why: np.ndarray, std_m: np.ndarray
+) -> PlaneFit | None:
+    """The plane that most points with `why` 0 lie on, whichever way it faces; None where there is none."""
+    row = _search(cloud.flat_m, why, std_m, cloud.sensor_m, settings)
+    return None if row is None else _refine(cloud, why, std_m, row, noise)
 
 
 def _facing_up(
@@ -133,8 +140,7 @@ def _facing_up(
     others = others.astype(np.uint8)
     if np.count_nonzero(others == 0) < 20:
         return fit
-    row = _search(cloud.flat_m, others, std, cloud.sensor_m, settings)
-    other = None if row is None else _refine(cloud, others, std, row, noise)
+    other = largest_plane(cloud, settings, noise, others, std)
     if other is None or other.normal @ up <= _UPWARDS or abs(other.normal @ fit.normal) > _PARALLEL:
         return fit
     share = float(other.inliers / np.count_nonzero(why == 0))

@@ -228,7 +228,7 @@ class PlacedSolid:
     def _arms(self, x: Array) -> Array:
         """[x - pivot]ₓ of points (P, 3), the pivot shifted along: ω × arm = -[arm]ₓ ω, (P, 3, 3)."""
         assert self.law.pivot_m is not None
-        return _crossed(self.xp, x - self.backend.to_device(self.law.pivot_m + self.shift_m))
+        return crossed(self.xp, x - self.backend.to_device(self.law.pivot_m + self.shift_m))
 
     def _moves(self, x: Array, directions: Directions) -> Array | None:
         """How the obstacle's points at x move with the parameters, (3, width) or (P, 3, width); None if they do not."""
@@ -271,7 +271,7 @@ class PlacedSolid:
         out = None if curvature is None else -curvature @ moves
         if spin is None:
             return out
-        turned = -_crossed(self.xp, self.gradient(x, time_s)) @ spin
+        turned = -crossed(self.xp, self.gradient(x, time_s)) @ spin
         return turned if out is None else out + turned
 
     def pull(self, x: Array, time_s: float, distance_bar: Array, gradient_bar: Array, out: ParameterGradient) -> None:
@@ -281,17 +281,16 @@ class PlacedSolid:
             moves_bar = moves_bar - (curvature @ gradient_bar[:, :, None])[:, :, 0]
         out.add(SHIFT, np.asarray(self.backend.to_host(moves_bar.sum(axis=0)), dtype=np.float64))
         if self.turned is not None:
-            spin_bar = (self._arms(x) @ moves_bar[:, :, None] + _crossed(self.xp, n) @ gradient_bar[:, :, None]).sum(
-                axis=0
-            )
-            out.add(TURN, self.turning.T @ np.asarray(self.backend.to_host(spin_bar[:, 0]), dtype=np.float64))
+            turned_bar = self._arms(x) @ moves_bar[:, :, None] + crossed(self.xp, n) @ gradient_bar[:, :, None]
+            spin_bar = np.asarray(self.backend.to_host(turned_bar.sum(axis=0)[:, 0]), dtype=np.float64)
+            out.add(TURN, self.turning.T @ spin_bar)
 
     def motion(self, time_s: float) -> Motion | None:
         found = None if self.law.path is None else self.law.path.motion(time_s)
         return None if found is None else Motion(*map(self.backend.to_device, found))
 
 
-def _crossed(xp: ModuleType, vectors: Array) -> Array:
+def crossed(xp: ModuleType, vectors: Array) -> Array:
     """[v]ₓ of vectors (P, 3), (P, 3, 3)."""
     x, y, z = vectors[:, 0], vectors[:, 1], vectors[:, 2]
     zero = xp.zeros_like(x)

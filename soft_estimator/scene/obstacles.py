@@ -82,8 +82,11 @@ def build_obstacles(config: SceneConfig, folder: Path, data: Path | None = None)
 
 
 def asks_for_turn(config: SceneConfig) -> bool:
-    """Whether it is estimated how the obstacles are turned."""
-    return config.estimate is not None and any(name.partition("[")[0] == TURN for name in config.estimate.parameters)
+    """Whether it is estimated, or guessed, how the obstacles are turned."""
+    asked = config.estimate
+    if asked is None:
+        return False
+    return getattr(asked.guess, TURN) is not None or any(name.partition("[")[0] == TURN for name in asked.parameters)
 
 
 def _turnable(obstacles: tuple[SceneObstacle, ...]) -> tuple[SceneObstacle, ...]:

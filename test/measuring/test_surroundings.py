@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measure_recordings import CASES, scene_of
+from measure_objects import CASES
+from measure_recordings import scene_of
 
 from soft_estimator.camera.rendering import SceneView
 from soft_estimator.config_contact import ObstacleConfig

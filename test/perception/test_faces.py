@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from measure_recordings import CASES, Case, scene_of
+from measure_objects import CASES, Case
+from measure_recordings import scene_of
 
 from soft_estimator.camera.rendering import SceneView
 from soft_estimator.geometry.rigid import rotation_matrix

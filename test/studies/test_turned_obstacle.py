@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.config import SceneConfig
 from soft_estimator.scene.scene import Scene, build_scene
-from soft_estimator.scene.variables import check_names
+from soft_estimator.scene.variables import check_names, guess_of
 from soft_estimator.schema import ConfigError, load
 from soft_estimator.studies.estimate import estimate_scene
 from soft_estimator.studies.gradient_check import check_gradient, exact_config
@@ -79,7 +80,14 @@ def test_what_rests_alone_may_be_turned() -> None:
     assert [o.place.pivot_m is None for o in both.obstacles] == [True, False]
     np.testing.assert_allclose(both.obstacles[1].place.pivot_m, [0.02, -0.05, 0.0])
     with pytest.raises(ConfigError, match="needs obstacles"):
-        check_names(scene_of().config.__class__(**{**vars(scene_of().config), "obstacles": ()}), ASKED)
+        check_names(replace(scene_of().config, obstacles=()), ASKED)
+
+
+def test_a_guess_alone_turns_it_too() -> None:
+    guess = {"youngs_modulus_pa": 12000, "obstacle_turn_rad": [0.06, 0.0, 0.0]}
+    scene = scene_of(estimate={"parameters": ["youngs_modulus_pa"], "guess": guess})
+    assert scene.obstacles[0].place.pivot_m is not None
+    np.testing.assert_array_equal(guess_of(scene).obstacle_turn_rad, [0.06, 0.0, 0.0])
 
 
 def test_a_force_on_what_is_turned_is_refused() -> None:

@@ -23,7 +23,7 @@ from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solids import SHIFT, SolidLaw
+from soft_estimator.physics.solids import SHIFT, SolidLaw, crossed
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.physics.terms.patch import Patch
 
@@ -111,7 +111,7 @@ class ToolWrench:
         curvature = touched.obstacle.curvature(patch.x, time_s)
         if curvature is not None:
             slope = slope - patch.press[:, None, None] * curvature
-        turning = _crossed(arm) @ slope - _crossed(force)  # d(arm × f) = arm × df + dx × f
+        turning = crossed(np, arm) @ slope - crossed(np, force)  # d(arm × f) = arm × df + dx × f
         whole = np.concatenate([turn.T @ force.sum(axis=0), turn.T @ np.cross(arm, force).sum(axis=0)])
         by_place = np.concatenate([np.einsum("ba,fbc->afc", turn, part) for part in (slope, turning)])
         return whole, by_place, patch
@@ -134,10 +134,3 @@ def _frame_of(law: ContactLaw, time_s: float) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(place, SolidLaw) and place.path is not None:
         return place.path.at(time_s)
     return np.eye(3), np.zeros(3)
-
-
-def _crossed(vectors: np.ndarray) -> np.ndarray:
-    """[v]ₓ of vectors (F, 3), (F, 3, 3)."""
-    x, y, z = vectors.T
-    zero = np.zeros_like(x)
-    return np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=1).reshape(-1, 3, 3)
