@@ -77,7 +77,7 @@ def test_randomly_displaced_body_finds_its_shape_again(torus, size, scheme):
 
 def closest(f):
     r = np.empty(9)
-    closest_rotation(np.ascontiguousarray(f, dtype=np.float64).ravel(), r)
+    closest_rotation(np.ascontiguousarray(f, dtype=np.float64).ravel(), r, np.empty(9))
     return r.reshape(3, 3)
 
 

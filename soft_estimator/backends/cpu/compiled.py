@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 # Rows below which a loop is shorter than waking a second thread: those of microseconds each, and of a fraction of one.
 FEW_CELLS = 400
 ONE_THREAD_BELOW = 3000
+# Cells that one thread does in a row with the same small arrays: made anew for each, they took a sixth of a loop.
+CHUNK_OF_CELLS = 64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,4 +67,4 @@ def _named(loop: FunctionType, name: str) -> FunctionType:
     return out
 
 
-__all__ = ["FEW_CELLS", "ONE_THREAD_BELOW", "by_size", "njit", "prange"]
+__all__ = ["CHUNK_OF_CELLS", "FEW_CELLS", "ONE_THREAD_BELOW", "by_size", "njit", "prange"]

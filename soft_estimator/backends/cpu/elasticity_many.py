@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import by_size, njit, prange
-from soft_estimator.backends.cpu.elasticity import MEAN, _add_cell_product, _corner_vectors, _turn_back
+from soft_estimator.backends.cpu.elasticity import MEAN, _cell_product, _corner_vectors, _turn_back
 from soft_estimator.backends.cpu.rotation import _cofactor, deformation_gradient
 
 _FAST = {"contract"}
@@ -184,9 +184,7 @@ def cell_forces_tangents(
             _turns(nodes, dat, 0.25 / spacing, rc, inverse, df, spin, dr)
             _corner_vectors(nodes, u, z, 1.0, spacing, y)
             _turn_back(rc, y, 1.0, spacing, w)
-            w_lame[:] = 0.0
-            w_shear[:] = 0.0
-            _add_cell_product(row, w, w_lame, w_shear)
+            _cell_product(row, w, w_lame, w_shear)
             _strains(nodes, moved, rc, y, dr, dw)
             _products(row, lam, mu, dw, force)
             e, dl, dm = young[c], dlam[region[c]], dmu[region[c]]

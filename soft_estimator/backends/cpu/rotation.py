@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import njit, prange
+from soft_estimator.backends.cpu.compiled import CHUNK_OF_CELLS, njit, prange
 
 
 @njit(cache=True)
@@ -84,9 +84,8 @@ def _cofactor(x: np.ndarray, c: np.ndarray) -> float:
 
 
 @njit(cache=True)
-def closest_rotation(f: np.ndarray, r: np.ndarray) -> None:
-    """Closest rotation to the 3x3 matrix f (both row-major, length 9, float64)."""
-    c = np.empty(9)
+def closest_rotation(f: np.ndarray, r: np.ndarray, c: np.ndarray) -> None:
+    """Closest rotation to the 3x3 matrix f (both row-major, length 9, float64); c (9,) is overwritten."""
     determinant = _cofactor(f, c)
     size = 0.0
     for i in range(9):
@@ -134,12 +133,14 @@ def deformation_gradient(u: np.ndarray, nodes: np.ndarray, quarter_inverse_h: fl
 @njit(parallel=True, cache=True)
 def rotations(u: np.ndarray, cell_nodes: np.ndarray, spacing_m: float, out: np.ndarray) -> None:
     """Rotation of every cell, out (C, 9), from nodal displacements u (N, 3) [m]."""
-    for c in prange(cell_nodes.shape[0]):
-        f, r = np.empty(9), np.empty(9)
-        deformation_gradient(u, cell_nodes[c], 0.25 / spacing_m, f)
-        closest_rotation(f, r)
-        for i in range(9):
-            out[c, i] = r[i]
+    cells = cell_nodes.shape[0]
+    for chunk in prange((cells + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
+        f, r, cofactor = np.empty(9), np.empty(9), np.empty(9)
+        for c in range(chunk * CHUNK_OF_CELLS, min(cells, (chunk + 1) * CHUNK_OF_CELLS)):
+            deformation_gradient(u, cell_nodes[c], 0.25 / spacing_m, f)
+            closest_rotation(f, r, cofactor)
+            for i in range(9):
+                out[c, i] = r[i]
 
 
 @njit(cache=True)
