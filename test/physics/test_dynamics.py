@@ -129,6 +129,31 @@ def test_free_fall(scheme):
     np.testing.assert_allclose(state.v, np.broadcast_to(velocity + 0.5 * gravity, state.v.shape), rtol=1e-6)
 
 
+@pytest.mark.parametrize("scheme", [theta_scheme(0.01), theta_scheme(0.01, 0.7), hht_scheme(0.01)])
+def test_a_falling_body_is_solved_where_its_solve_begins(scheme):
+    """What it gains in speed is known before the solve; from where the last motion leads it takes 13 to 17."""
+    body = build_body(sample(Sphere(0.05), 0.017))
+    simulation = Simulation(build_model(body, scheme), Parameters(2e4, 0.3, 1000.0, velocity_m_s=[0.1, 0.2, 0]))
+    state, iterations = simulation.initial_state(), []
+    for _ in range(10):
+        state, report = simulation.step(state)
+        iterations.append(report.solve.iterations)
+    assert max(iterations[1:]) <= 2  # the θ-scheme's first step knows no speed but one
+    assert np.ptp(state.u, axis=0).max() < 1e-6 * np.abs(state.u).max()
+
+
+@pytest.mark.parametrize("scheme", [theta_scheme(0.004), theta_scheme(0.004, 0.7), hht_scheme(0.004)])
+def test_the_gain_of_a_step_under_a_steady_acceleration(scheme):
+    """By the scheme's own rules: a mass under the force 1 for twenty steps, whose mean velocity goes up evenly."""
+    v, a = 0.0, 1.0 if scheme.carries_acceleration else 0.0
+    for _ in range(20):
+        by_v, by_a = scheme.gaining
+        foreseen = float(scheme.velocity_ahead(v, a)) + by_v * v + by_a * a
+        increment = (scheme.p_v * v + scheme.p_a * a + 1.0) / scheme.c_m
+        foreseen, (v, a) = increment / scheme.step_s - foreseen, scheme.advanced(increment, v, a, ())
+    assert abs(foreseen) < 1e-9
+
+
 def swung_torus(torus, scheme):
     """Surface [m] of a soft torus held at the top after 0.2 s of falling, with a little damping."""
     held = FixedRegion(Box((0.04, 0.02, 0.06), (0, 0.07, 0)))

@@ -97,13 +97,31 @@ __device__ inline double prescribed(const double *path, const real *position, co
     return total;
 }
 
+// Displacement within a step that the nodes gain on average over what the last motion leads to, gains (systems, 3); a
+// block of 512 threads a direction.
+extern "C" __global__ void gain_in_speed(const Body *bodies, const Scheme *schemes, const real *v, const real *a,
+                                         double *gains) {
+    const Body &body = *bodies;
+    const Scheme &scheme = *schemes;
+    const int64 offset = 3 * body.nodes * blockIdx.y + blockIdx.x;
+    __shared__ double partial[512];
+    double total = 0.0;
+    for (int64 i = threadIdx.x; i < body.nodes; i += 512) total += scheme.gain(v[offset + 3 * i], a[offset + 3 * i]);
+    partial[threadIdx.x] = total;
+    for (int half = 256; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) partial[threadIdx.x] += partial[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) gains[3 * blockIdx.y + blockIdx.x] = scheme.step * partial[0] / body.nodes;
+}
+
 // Right-hand side, first guess and preconditioner; contact is added to the blocks on the way, and, where there are
-// obstacles, what the points felt of them.
+// obstacles, what the points felt of them. gains: of a free body, see gain_in_speed; null of others.
 extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *schemes, const double *materials, int width,
                                         const real *u, const real *v, const real *a, const double *paths,
                                         const double *start, const real *corner, const double *touch,
-                                        const double *felt, real *blocks, real *inverse, real *rhs,
-                                        real *increment) {
+                                        const double *felt, const double *gains, real *blocks, real *inverse,
+                                        real *rhs, real *increment) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int i = thread_index(), system = blockIdx.y;
@@ -130,7 +148,7 @@ extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *scheme
         const double external = m.density_kg_m3 * body.volume[i] * m.gravity_m_s2[k] + body.load[own + k];
         rhs[offset + own + k] =
             external + m.density_kg_m3 * inertia[k] + contact * m.plane_normal[k] + more[k] + total[k];
-        double guess = scheme.step * motion.ahead(scheme)[own + k];
+        double guess = scheme.step * motion.ahead(scheme)[own + k] + (gains ? gains[3 * system + k] : 0.0);
         if (region >= 0) {
             const double *path = paths + 13 * region;
             guess = path[0] == 0.0 ? 0.0

@@ -22,6 +22,13 @@ struct Scheme {
 
     // Whether a is an acceleration; otherwise it is the last step's mean velocity.
     __device__ bool carries_acceleration() const { return ahead_a == 0.0; }
+
+    // What the next step's mean velocity is beyond the one that looks ahead, under a steady acceleration; 0 where v and
+    // a do not tell.
+    __device__ double gain(double v, double a) const {
+        if (carries_acceleration()) return 0.5 * step * a;
+        return c_k < 1.0 ? (v - a) / (1.0 - c_k) : 0.0;
+    }
 };
 
 // `struct Material`, a row of the materials, is generated from backends/layout.py.

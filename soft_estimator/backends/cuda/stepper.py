@@ -121,6 +121,8 @@ class CudaStepper:
         self.blocks, self.inverse = cupy.empty((b, self.row_blocks, 9), real), cupy.empty((b, n, 9), real)
         self.rhs, self.solution = cupy.empty((b, n, 3), real), cupy.empty((b, n, 3), real)
         self.touch = cupy.empty((b, self.points, 2))
+        held = bool((self._arrays["held"] >= 0).any())  # weakly held bodies have no whole steps
+        self._gains: cupy.ndarray | None = None if held else cupy.empty((b, 3))
         self.pulled: cupy.ndarray | None = None  # the adjoint's own arrays, made when first needed
         self.nothing: cupy.ndarray | None = None  # derivatives of zero, likewise
         if self._moments is None:
@@ -185,7 +187,10 @@ class CudaStepper:
         self._assemble()
         system = (self.blocks, self.inverse, self.rhs, self.solution)
         self._touch(before)
-        loads = (paths.held, self.start, self.corner, self.touch, self.obstacles.touch(before, paths))
+        if self._gains is not None:
+            arguments = (*common[:2], *before[1:], self._gains)
+            kernel("step", "gain_in_speed", self.real.name)((3, self.systems), (512,), arguments)
+        loads = (paths.held, self.start, self.corner, self.touch, self.obstacles.touch(before, paths), self._gains)
         self._launch("step", "prepare_step", self.nodes, *common, *before, *loads, *system)
         self._solve(report)
         self._launch("step", "advance", 3 * self.nodes, *common[:2], *before, self.solution, *after)
