@@ -1,7 +1,8 @@
 """Times what `soft-estimator bench` leaves out of the CUDA backend: growth to a million nodes, batches with matrices
 and without, the dragon, the first run after an installation, and the gradients' agreement with the JAX peer.
 
-python benchmark/bench_cuda.py [--data FOLDER] [--only start,cg,gradient,growth,batch,few] [--no-jax] [--json FILE]
+python benchmark/bench_cuda.py [--data FOLDER] [--only start,cg,gradient,ratios,growth,batch,few] [--no-jax]
+                               [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from soft_estimator.backends.cuda import load_cuda_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.studies.bench import copy_bandwidth
 
-PARTS = ("start", "cg", "gradient", "growth", "batch", "few")
+PARTS = ("start", "cg", "gradient", "ratios", "growth", "batch", "few")
 
 
 def measure(backend: Backend, bandwidth: float, args: argparse.Namespace) -> dict[str, list[dict]]:
     """The rows of the parts that were asked for."""
-    from cuda_parts import bench_batch, bench_cg, bench_few, bench_gradient, bench_growth
+    from cuda_parts import bench_batch, bench_cg, bench_few, bench_gradient, bench_growth, bench_ratios
     from cuda_start import bench_start
 
     only, scenes = args.only.split(","), {"torus": torus(0.00298)}
@@ -35,6 +36,8 @@ def measure(backend: Backend, bandwidth: float, args: argparse.Namespace) -> dic
         rows["start"] = bench_start()
     if "gradient" in only:
         rows["gradient"] = bench_gradient(backend, scenes, not args.no_jax)
+    if "ratios" in only:
+        rows["ratios"] = bench_ratios(backend, [torus(0.0023), torus(0.00144)])
     if "batch" in only:
         rows["batch"] = bench_batch(backend, scenes["torus"], [4, 8, 16, 32])
     if "few" in only:

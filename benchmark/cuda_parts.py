@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -60,6 +61,22 @@ def one_cg(sim: Simulation, bandwidth: float) -> dict:
         "floor_us": 1e6 * floor,
         "ratio": float(per / floor),
     }
+
+
+def bench_ratios(backend: Backend, scenes: list[Scene], ratios: tuple[float, ...] = (0.45, 0.49, 0.499)) -> list[dict]:
+    """A step's time and iterations towards ν = ½, and the time over that at the first ratio."""
+    rows = []
+    for body, grip, parameters in scenes:
+        model, first = model_of(body, grip, np.float64), 0.0
+        for ratio in ratios:
+            batch = FusedBatch(model, [parameters.replace(poissons_ratio=ratio)], backend)
+            per = seconds(partial(batch.roll, batch.initial(), STEPS), 5) / STEPS
+            first = first or per
+            iterations = float(batch.roll(batch.initial(), STEPS).report[..., 0].mean())
+            row = {"cells": body.cell_count, "nu": ratio, "step_ms": 1e3 * per, "times": per / first}
+            rows.append(row | {"iterations": iterations})
+            print(rows[-1], flush=True)
+    return rows
 
 
 def gradient_run(batch: FusedBatch, steps: int = STEPS) -> tuple:
