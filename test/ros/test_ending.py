@@ -66,6 +66,19 @@ def test_an_interrupt_while_a_node_loads_ends_it_cleanly(node: str, tmp_path: Pa
     assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.parametrize("given, threads", [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
+def test_numpy_is_loaded_with_one_blas_thread_unless_told_otherwise(given, threads, tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text(
+        "import os\nprint(os.environ['OPENBLAS_NUM_THREADS'], flush=True)\nos._exit(0)\n"
+    )
+    none = {"OPENBLAS_NUM_THREADS": "", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    code = "import os\nif not os.environ['OPENBLAS_NUM_THREADS']: del os.environ['OPENBLAS_NUM_THREADS']\n"
+    process = start(
+        f"{code}from soft_estimator.ros.start import estimator_node\nestimator_node()\n", **{**none, **given}
+    )
+    assert process.communicate(timeout=20)[0] == f"{threads}\n"
+
+
 @needs_ros
 def test_a_node_ends_though_the_middleware_does_not_let_go(domain: int) -> None:
     hung = "Some.destroy_node = lambda self: stuck()\n"
