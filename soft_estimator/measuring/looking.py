@@ -92,12 +92,21 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
     with open_recording(path, options.topic, options.fixed_frame, options.choice) as recording:
         finder, said = _with_noise(recording, options.finder)
         _log.info("%s", said)
-        if faces := standing_faces(recording, finder, progress):
-            try:
-                return _look_at(recording, finder, faces, options, said, progress)
-            except ValueError as error:  # what hardly moves may have been taken for what stands there
-                _log.info("with what stands about left out: %s", error)
-        return _look_at(recording, finder, [], options, said, progress)
+        faces = standing_faces(recording, finder, progress)
+        try:
+            return _look_at(recording, finder, faces, options, said, progress)
+        except ValueError as error:  # what hardly moves may have been taken for what stands there
+            if not faces:
+                raise
+            first = error
+            _log.info("with what stands about left out: %s", first)
+        try:
+            return _look_at(recording, finder, [], options, said, progress)
+        except ValueError as error:
+            if str(error) == str(first):
+                raise
+            among = f"with {len(faces)} flat face(s) that stay where they are left out of it"
+            raise NotMeasured(f"{error}; {among}: {first}") from first
 
 
 def _look_at(

@@ -13,7 +13,8 @@ from measure_recordings import scene_of
 from soft_estimator.camera.rendering import SceneView
 from soft_estimator.config_contact import ObstacleConfig
 from soft_estimator.geometry.rigid import rotation_matrix
-from soft_estimator.measuring.looking import MeasureOptions, look_at
+from soft_estimator.measuring import looking
+from soft_estimator.measuring.looking import MeasureOptions, NotMeasured, look_at
 from soft_estimator.measuring.sightings import Sighting
 from soft_estimator.measuring.surroundings import surroundings_of
 from soft_estimator.perception.faces import Face
@@ -118,6 +119,23 @@ def test_a_ramp_that_ends_near_the_object_is_left_out_and_said() -> None:
     ramp = face(normal, np.array([-0.05, 0.0, 0.02]), (0.05, 0.05))
     found = surroundings_of([ramp], FRAME, WIDTH_M, flight((0.0, 0.0, 0.06)), [0])
     assert found.obstacles == () and "slanted" in found.notes[0]
+
+
+@pytest.mark.xdist_group("test/test_readme.py")  # which measures the same film
+@pytest.mark.parametrize("alike", [False, True])
+def test_where_both_looks_fail_both_reasons_are_said(film: Path, alike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for all where they are the same."""
+
+    def fails(recording: object, finder: object, faces: list[Face], *more: object) -> None:
+        raise NotMeasured("it lies still" if alike or faces else "no drop was found")
+
+    wall = face(NORMAL, 0.1 * NORMAL, (0.3, 0.2))
+    monkeypatch.setattr(looking, "standing_faces", lambda *given: [wall])
+    monkeypatch.setattr(looking, "_look_at", fails)
+    with pytest.raises(NotMeasured) as told:
+        look_at(film, MeasureOptions())
+    both = "no drop was found; with 1 flat face(s) that stay where they are left out of it: it lies still"
+    assert str(told.value) == ("it lies still" if alike else both)
 
 
 def test_a_recording_beside_a_wall_and_a_box(tmp_path: Path) -> None:
