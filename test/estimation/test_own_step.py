@@ -13,6 +13,7 @@ from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.window import own_step
 from soft_estimator.estimation.window.own_step import CutSteps, parts_of_step, swing_rad_s
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.estimation.window.window_fit import always
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.solver import SolverError
 from soft_estimator.physics.step import Simulation
@@ -54,6 +55,19 @@ def test_a_body_that_turns_out_to_be_stiff_when_all_is_fitted_has_its_step_cut_t
     fit, steps = target._fit, target.episodes.steps
     assert parts_of_step(longer, ball.TRUTH) == 2 == steps.parts(fit.motion.model)
     assert swing_rad_s(longer, fit.motion.parameters(fit.at.z)) * fit.motion.model.integrator.step_s < 1.0
+
+
+def test_a_stiffness_that_nobody_knows_cuts_no_step() -> None:
+    """In the air it may wander by anything; 16 times the ball's would have its step cut into four."""
+    target = ball.window(ball.TRUTH, cell_m=CELL_M)
+    ball.said(target, ball.frames(CELL_M)[:2])
+    fit = target._fit
+    assert fit is not None and not fit.touched
+    z = fit.at.z.copy()
+    z[0] = np.log(16.0 * ball.TRUE_PA)
+    fit.at = replace(fit.at, z=z)
+    assert parts_of_step(ball.model(CELL_M), fit.motion.parameters(z)) == 4
+    assert not target.episodes.shorten(fit, always) and fit.motion.model is ball.model(CELL_M)
 
 
 def test_what_the_step_does_is_taken_off() -> None:

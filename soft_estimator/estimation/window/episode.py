@@ -178,10 +178,12 @@ class Episodes:
             fit.doubt(wider)
 
     def shorten(self, fit: WindowFit, in_time: Callable[[float], bool]) -> bool:
-        """Go on with more parts of the step where the body turns out to be stiffer than it was taken for: whether it
-        did."""
+        """Go on with more parts of the step where the body turns out to be stiffer than it was taken for, by a standard
+        deviation at least: whether it did. That of a body in the air wanders by what rounding shows of it."""
         variables, parts = fit.motion.variables, self.steps.parts(fit.motion.model)
-        stiffer = not fit.slid and in_time(2 * fit.seconds) and self._parts(variables, fit.at.z) > parts
+        stiffness = np.array([v.name == "youngs_modulus_pa" for v in variables.variables])
+        surely = (fit.at.z - fit.deviations * np.append(stiffness, False))[: len(variables)]
+        stiffer = not fit.slid and in_time(2 * fit.seconds) and self._parts(variables, surely) > parts
         if stiffer:
             fit.use(self._motion(variables, 2 * parts))
         return stiffer

@@ -113,6 +113,11 @@ class WindowFit:
         """Whether the linearisation reaches the minimum."""
         return self._reaches(self.at, self._free_step().by)
 
+    @property
+    def deviations(self) -> np.ndarray:
+        """Standard deviations of the variables and the offset by point-by-point noise alone, (P + 1,)."""
+        return np.sqrt(np.diag(inverse_of(self._hessian(self._evaluation(self.at)))))
+
     def _free_step(self) -> Step:
         """The step to the minimum, damped only where the last steps had to be."""
         return self.step(self.at, self._damping if self._damping > _FREE_DAMPING else 0.0)
