@@ -203,8 +203,8 @@ class Simulation:
 
     def _start_of_solve(self, state: State, guess: Array) -> Array:
         """Where conjugate gradients begin: at the guess, with what a free body gains in speed as a whole. It falls with
-        0 to 3 iterations for 14 to 49; as each node gains, a stiff body that rings would take more than from the guess.
-        """
+        0 to 3 iterations for 14 to 49, where it does not spin; as each node gains, a stiff body that rings would take
+        more than from the guess."""
         by_v, by_a = self.model.integrator.gaining
         if self.model.dirichlet.held or self.model.dirichlet.weak or by_v == by_a == 0.0:
             return guess.copy()

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import by_size, njit, prange
+from soft_estimator.backends.cpu.compiled import CHUNK_OF_CELLS, by_size, njit, prange
 from soft_estimator.backends.cpu.elasticity import MEAN, _cell_product, _corner_vectors, _turn_back
 from soft_estimator.backends.cpu.rotation import _cofactor, deformation_gradient
 
 _FAST = {"contract"}
-_CHUNK = 32  # cells that share their scratch arrays
 
 
 @njit(cache=True)
@@ -169,13 +168,13 @@ def cell_forces_tangents(
         out: (C, 24, B).
     """
     cells, width = cell_nodes.shape[0], dat.shape[2]
-    for chunk in prange((cells + _CHUNK - 1) // _CHUNK):
+    for chunk in prange((cells + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
         y, w = np.empty((8, 3)), np.empty((8, 3))
         w_lame, w_shear = np.empty((8, 3)), np.empty((8, 3))
         f, inverse, rc = np.empty(9), np.empty(9), np.empty(9)
         df, spin, dr = np.empty((9, width)), np.empty((3, width)), np.empty((9, width))
         dw, force = np.empty((8, 3, width)), np.empty((8, 3, width))
-        for c in range(chunk * _CHUNK, min(cells, (chunk + 1) * _CHUNK)):
+        for c in range(chunk * CHUNK_OF_CELLS, min(cells, (chunk + 1) * CHUNK_OF_CELLS)):
             for i in range(9):
                 rc[i] = r[c, i]
             nodes, row = cell_nodes[c], table[gradient_index[c]]

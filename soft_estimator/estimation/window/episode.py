@@ -26,6 +26,7 @@ from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.incoming import first_velocity
 from soft_estimator.estimation.window.lasting import Lasting
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.estimation.window.other_stiffness import stiffnesses
 from soft_estimator.estimation.window.own_step import PARTS, CutSteps, parts_of_step
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.shape_details import ShapeDetails
@@ -181,12 +182,14 @@ class Episodes:
         """Go on with more parts of the step where the body turns out to be stiffer than it was taken for, by a standard
         deviation at least: whether it did. That of a body in the air wanders by what rounding shows of it."""
         variables, parts = fit.motion.variables, self.steps.parts(fit.motion.model)
-        stiffness = np.array([v.name == "youngs_modulus_pa" for v in variables.variables])
-        surely = (fit.at.z - fit.deviations * np.append(stiffness, False))[: len(variables)]
-        stiffer = not fit.slid and in_time(2 * fit.seconds) and self._parts(variables, surely) > parts
-        if stiffer:
-            fit.use(self._motion(variables, 2 * parts))
-        return stiffer
+        if fit.slid or not in_time(2 * fit.seconds) or self._parts(variables, fit.at.z) <= parts:
+            return False
+        surely, chosen = fit.at.z.copy(), stiffnesses(variables)
+        surely[chosen] -= fit.deviations[chosen]
+        if self._parts(variables, surely) <= parts:
+            return False
+        fit.use(self._motion(variables, 2 * parts))
+        return True
 
     def _drift(self) -> np.ndarray:
         """Standard deviations of `POSE` that the model misses between two frames, (12,)."""

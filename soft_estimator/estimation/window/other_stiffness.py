@@ -122,13 +122,14 @@ class OtherStiffnesses:
         return search.on(fit)
 
 
-def _stiffnesses(variables: Variables) -> list[int]:
+def stiffnesses(variables: Variables) -> list[int]:
+    """Which of them are Young's moduli."""
     return [j for j, v in enumerate(variables.variables) if v.name == "youngs_modulus_pa"]
 
 
 def _narrowed(answer: Answer, variables: Variables) -> bool:
     """Whether an answer says more of a stiffness than was known before any frame."""
-    chosen = _stiffnesses(variables)
+    chosen = stiffnesses(variables)
     return any(np.sqrt(answer.covariance[j, j]) < NARROWED * variables.variables[j].prior_std for j in chosen)
 
 
@@ -152,7 +153,7 @@ class _Search:
         on_way: bool = False,
     ) -> None:
         self.fit, self.on_way = copy(fit), on_way  # which goes on without it
-        self.chosen = _stiffnesses(variables)
+        self.chosen = stiffnesses(variables)
         self.best: WindowFit | None = None
         self.over = self.looked = False
         self._variables, self._untried = variables, factors

@@ -116,7 +116,10 @@ class WindowFit:
     @property
     def deviations(self) -> np.ndarray:
         """Standard deviations of the variables and the offset by point-by-point noise alone, (P + 1,)."""
-        return np.sqrt(np.diag(inverse_of(self._hessian(self._evaluation(self.at)))))
+        return self._deviations(self.at)
+
+    def _deviations(self, at: WindowRun) -> np.ndarray:
+        return np.sqrt(np.diag(inverse_of(self._hessian(self._evaluation(at)))))
 
     def _free_step(self) -> Step:
         """The step to the minimum, damped only where the last steps had to be."""
@@ -399,7 +402,7 @@ class WindowFit:
     def _reaches(self, at: WindowRun, step: np.ndarray) -> bool:
         """Whether the linearisation reaches the minimum, a step away: it holds over the step, but for variables of
         which nobody knows that much anyway (the stiffness of a body that has touched nothing)."""
-        known = _UNKNOWN * np.sqrt(np.diag(inverse_of(self._hessian(self._evaluation(at)))))
+        known = _UNKNOWN * self._deviations(at)
         return self._holds(np.where(np.abs(step) <= known, 0.0, step))
 
     def _holds(self, step: np.ndarray) -> bool:
