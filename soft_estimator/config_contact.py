@@ -50,6 +50,13 @@ class FrictionConfig(Section):
         low_open=True,
         doc="speed ε; what sticks creeps by less than about that, and steps that are much shorter allow a smaller one",
     )
+    substeps: int = quantity(
+        1,
+        low=1,
+        high=64,
+        doc="shorter steps that a step is cut into while something rubs: what slides in a blow wants 0.25 ms or less. "
+        "With more than 1 a GPU goes loop by loop",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,10 +51,8 @@ class Adjoint:
 
     def step_back(self, before: State, after: State, bar: StateGradient) -> tuple[StateGradient, SolveReport]:
         """Derivatives by the state before a step, given those by the state after it."""
-        if not after.fallback_parts:
-            return self._step_back(self.simulation, before, after, bar)
-        part, states = self.simulation.fallback(after.fallback_parts), [before]
-        for _ in range(after.fallback_parts - 1):
+        (part, count), states = self.simulation.parts_of(after), [before]
+        for _ in range(count - 1):
             states.append(part.step_once(states[-1])[0])
         for start, end in zip(states[::-1], [after, *states[:0:-1]]):
             bar, report = self._step_back(part, start, end, bar)

@@ -120,11 +120,9 @@ class FusedTangent:
 
     def plain_step(self, before: State, after: State, changes: Changes) -> Changes:
         """The same by `Tangent`, which rescues solves."""
-        s, start = self.simulation, before
-        if after.fallback_parts:  # in so many parts; the last one's linearisation is asked for
-            s = s.fallback(after.fallback_parts)
-            for _ in range(after.fallback_parts - 1):
-                start = s.step_once(start)[0]
+        (s, count), start = self.simulation.parts_of(after), before
+        for _ in range(count - 1):  # the last one's linearisation is asked for
+            start = s.step_once(start)[0]
         tangents, _ = self.plain.step(before, after, s.linearise(start), list(changes))
         return Changes.stacked(tangents, self.simulation.backend)
 

@@ -2,7 +2,8 @@
 
 A step whose terms left what they were made linear for, whose Newton rounds did not come to rest, or that ends with more
 energy than it began with, is taken again by backward Euler with everything implicit, in as many parts as it needs not
-to gain. Its state is marked; the linearisation is then that of the last part.
+to gain. Terms may ask for steps of their own scheme that are shorter (`Term.substeps`). The state after a step in parts
+is marked; its linearisation is that of the last part.
 """
 
 from __future__ import annotations
@@ -28,16 +29,26 @@ def guarded_step(simulation: Simulation, state: State) -> tuple[State, StepRepor
     """Advance by one time step, and hand out its linearisation as well."""
     s = simulation
     start = _held_before(s, state)
-    after, report, lin = s.step_once(state)
+    after, report, lin, sound = _own_step(s, state)
     end = balance(s, after)
-    if (
-        not report.converged
-        or any(t.unsound(lin.stage, at, after, lin.system.blocks) for t, at in zip(s.terms, lin.at))
-        or _gain(s, state, after, start, end, report) > 1.0
-    ):
+    if not sound or _gain(s, state, after, start, end, report) > 1.0:
         after, report, lin, end = _fallback_step(s, state, start)
     s._known = (after.u, after.v, end)
     return after, report, lin
+
+
+def _own_step(s: Simulation, state: State) -> tuple[State, StepReport, Linearisation, bool]:
+    """A step by the simulation's own scheme, and whether its terms stayed where they were made linear."""
+    count = s.substeps(state)
+    part, after, work_j, sound = s if count == 1 else s.in_substeps(count), state, 0.0, True
+    for _ in range(count):
+        after, report, lin = part.step_once(after)
+        work_j += report.work_j
+        unsound = any(t.unsound(lin.stage, at, after, lin.system.blocks) for t, at in zip(s.terms, lin.at))
+        sound = sound and report.converged and not unsound
+    if count > 1:
+        after, report = replace(after, substeps=count), replace(report, work_j=work_j)
+    return after, report, lin, sound
 
 
 def _fallback_step(s: Simulation, state: State, start: Balance) -> tuple[State, StepReport, Linearisation, Balance]:

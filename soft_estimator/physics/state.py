@@ -13,8 +13,9 @@ class State:
     """Displacement u [m], velocity v [m/s] and the scheme's third array of the nodes, each (N, 3), at a time [s].
 
     a is the acceleration [m/s²] or, for the θ-scheme, the last step's mean velocity [m/s]. fallback_parts tells that
-    the step to this state was taken by the backward-Euler fallback, in how many parts, 0 if not (see `guard`). memory:
-    what terms carry along themselves, by the name of the term's memory; one that is missing has not begun.
+    the step to this state was taken by the backward-Euler fallback, in how many parts, 0 if not (see `guard`).
+    substeps: of the scheme's own, that it was cut into (`Term.substeps`). memory: what terms carry along themselves, by
+    the name of the term's memory; one that is missing has not begun.
     """
 
     u: Array
@@ -22,4 +23,5 @@ class State:
     a: Array
     time_s: float
     fallback_parts: int = 0
+    substeps: int = 1
     memory: Mapping[str, Array] = field(default_factory=dict)

@@ -291,6 +291,22 @@ class Simulation:
         work_j = self._work_of_held(state, after, lin, rhs + trial.imbalance)
         return after, StepReport(solved, found.seconds, False, work_j, found.rounds, found.converged), lin
 
+    def substeps(self, state: State) -> int:
+        """How many shorter steps a step from a state is cut into."""
+        return max(term.substeps(state, self.model.integrator) for term in self.terms)
+
+    def parts_of(self: Any_simulation, after: State) -> tuple[Any_simulation, int]:
+        """What took the step to a state, and how often."""
+        if after.fallback_parts:
+            return self.fallback(after.fallback_parts), after.fallback_parts
+        return (self, 1) if after.substeps == 1 else (self.in_substeps(after.substeps), after.substeps)
+
+    def in_substeps(self: Any_simulation, count: int) -> Any_simulation:
+        """This simulation with steps of a part of its own; all arrays are shared."""
+        other = copy(self)
+        other.model = self.model.in_parts(count)
+        return other
+
     def advance_memory(self, lin: Linearisation, increment: Array) -> dict[str, Array]:
         """What the terms carry along themselves, after an increment Δu."""
         pairs = zip(self.terms, lin.at)

@@ -175,10 +175,8 @@ class Tangent:
         """Changes of the state after a step, given those before it and the step's linearisation."""
         s = self.simulation
         columns = ColumnChanges.of(changes, s.backend)
-        if not after.fallback_parts:
-            return self._step(s, before, after, lin, columns)
-        part = s.fallback(after.fallback_parts)
-        for _ in range(after.fallback_parts - 1):
+        part, count = s.parts_of(after)
+        for _ in range(count - 1):
             start, (before, _, first) = before, part.step_once(before)
             columns, _ = self._step(part, start, before, first, columns)
         return self._step(part, before, after, lin, columns)

@@ -9,7 +9,7 @@ import numpy as np
 
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_body import BoxShape, CapsuleShape, MeshShape, SphereShape
-from soft_estimator.config_contact import ObstacleConfig, PlaneShape
+from soft_estimator.config_contact import FrictionConfig, ObstacleConfig, PlaneShape
 from soft_estimator.geometry import shapes
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.live_path import FROM_STAMPS, LedPath, LivePath
@@ -104,6 +104,12 @@ def _turnable(obstacles: tuple[SceneObstacle, ...]) -> tuple[SceneObstacle, ...]
     return tuple(out)
 
 
+def with_friction(law: ContactLaw, friction: FrictionConfig) -> ContactLaw:
+    """The same contact on a rough surface."""
+    slow, substeps = friction.slip_speed_m_s, friction.substeps
+    return replace(law, friction=friction.coefficient, slip_speed_m_s=slow, substeps=substeps)
+
+
 def _obstacle(obstacle: ObstacleConfig, config: SceneConfig, files: Files, key: str) -> SceneObstacle:
     solid, turn, centre, vertices, faces = _shape(obstacle, files, f"{key}.shape")
     log = None
@@ -118,15 +124,9 @@ def _obstacle(obstacle: ObstacleConfig, config: SceneConfig, files: Files, key: 
         path = _path(obstacle, config, files, centre, key)
     # Waypoints lead the frame that has the shape's centre as its origin.
     place = SolidLaw(solid, turn, np.zeros(3) if obstacle.path else centre, path)
-    friction = obstacle.friction
-    law = ContactLaw(
-        obstacle.stiffness_pa_per_m,
-        obstacle.sharpness_per_m,
-        obstacle=place,
-        own=True,
-        friction=None if friction is None else friction.coefficient,
-        slip_speed_m_s=ContactLaw.slip_speed_m_s if friction is None else friction.slip_speed_m_s,
-    )
+    law = ContactLaw(obstacle.stiffness_pa_per_m, obstacle.sharpness_per_m, obstacle=place, own=True)
+    if obstacle.friction is not None:
+        law = with_friction(law, obstacle.friction)
     return SceneObstacle(law, place, vertices, faces, log)
 
 

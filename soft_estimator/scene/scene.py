@@ -34,7 +34,7 @@ from soft_estimator.physics.terms.relaxation import RelaxationLaw
 from soft_estimator.physics.terms.support import SupportLaw
 from soft_estimator.physics.terms.weights import WeightsLaw
 from soft_estimator.scene.body_grid import BodyField, build_field, build_grid
-from soft_estimator.scene.obstacles import SceneObstacle, asks_for_turn, build_obstacles, check_apart
+from soft_estimator.scene.obstacles import SceneObstacle, asks_for_turn, build_obstacles, check_apart, with_friction
 from soft_estimator.scene.wrenches import read_wrench_logs, read_wrenches, rough_tools
 from soft_estimator.schema import ConfigError
 
@@ -315,7 +315,7 @@ def _contact_law(config: SceneConfig) -> ContactLaw | None:
     law = ContactLaw(contact.stiffness_pa_per_m, contact.sharpness_per_m, contact.method == "implicit")
     if contact.friction is None:
         return law
-    return replace(law, friction=contact.friction.coefficient, slip_speed_m_s=contact.friction.slip_speed_m_s)
+    return with_friction(law, contact.friction)
 
 
 def _more_laws(config: SceneConfig, body: Body) -> list[Law]:

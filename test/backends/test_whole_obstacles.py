@@ -222,6 +222,7 @@ def test_what_whole_steps_do_not_know(whole, make):
     for law in (obstacle(Own()), replace(obstacle(HalfSpace()), implicit=False)):
         assert not can_fuse(replace(model, obstacles=(law,)), whole)
         assert not can_fuse(replace(model, obstacles=(replace(law, friction=0.3),)), whole)
+    assert not can_fuse(replace(model, contact=replace(model.contact, friction=0.3, substeps=2)), whole)
     again = replace(ContactLaw(1e6, 800.0), implicit=False)  # the same plane once more
     assert can_fuse(replace(model, obstacles=(replace(again, implicit=True),)), whole)
     assert not can_fuse(replace(model, obstacles=(again,)), whole)

@@ -146,6 +146,30 @@ def test_a_tumbling_brick_never_gains_energy(block):
     assert left[1] < left[0] - 0.1
 
 
+def test_steps_are_cut_while_a_brick_rubs_and_then_alone(block):
+    """Thrown, it lands with 2 ms in eight substeps where it does with 0.25 ms all along, within 0.02 mm after 0.1 s; in
+    one solve of 2 ms it is off by more than fifty times that. In the air no step is cut."""
+    parameters = Parameters(
+        5e4, 0.3, DENSITY, 0.0, 1e-3, rotation_rad=(0, 0, 0.35), translation_m=(0, 0.035, 0),
+        velocity_m_s=(1.8, -0.4, 0.15), angular_velocity_rad_s=(0.0, 1.0, 1.0),
+    )  # fmt: skip
+
+    def thrown(step_s: float, substeps: int) -> tuple[np.ndarray, list[int]]:
+        law = ContactLaw(2e7, SHARPNESS, friction=0.4, substeps=substeps)
+        simulation = Simulation(build_model(block, theta_scheme(step_s), contact=law), parameters)
+        state, taken = simulation.initial_state(), []
+        for _ in range(round(0.1 / step_s)):
+            state, report = simulation.step(state)
+            assert not report.fell_back
+            taken.append(state.substeps)
+        return balance(simulation, state).centre_of_mass_m, taken
+
+    (short, _), (cut, taken), (long, _) = thrown(0.00025, 1), thrown(0.002, 8), thrown(0.002, 1)
+    assert np.linalg.norm(cut - short) < 2e-5
+    assert np.linalg.norm(long - short) > 1e-3
+    assert set(taken) == {1, 8} and taken[0] == 1 and taken.count(8) < len(taken) / 2
+
+
 def test_a_coefficient_of_zero_is_no_friction_at_all(block):
     """The same bits, and no mean motion counts as drift that nothing resists."""
     rubbing, plain = (lying(block, c, theta_scheme(0.004), speed_m_s=0.3) for c in (0.0, None))

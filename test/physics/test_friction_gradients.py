@@ -85,6 +85,15 @@ def test_steps_that_minimise(body: Body, scheme: Integrator) -> None:
     check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), 2, judge=JUDGE[1:3])
 
 
+@pytest.mark.parametrize("scheme", [SCHEMES[0], SCHEMES[1]], ids=["theta", "hht"])
+def test_steps_cut_while_something_rubs(body: Body, scheme: Integrator) -> None:
+    model = model_of(body, scheme, replace(LAW, substeps=3))
+    first = Simulation(model, PARAMETERS)
+    after = first.step(first.initial_state())[0]
+    assert after.substeps == 3 and not after.fallback_parts
+    check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), 2, judge=JUDGE[:4])
+
+
 def test_fallback_steps_in_parts(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corotated, "LARGEST_SURPRISE", 0.0)
     monkeypatch.setattr(guard, "FALLBACK_PARTS", (2,))

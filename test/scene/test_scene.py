@@ -230,9 +230,10 @@ def test_a_load_of_nothing_is_refused() -> None:
 
 def test_friction_of_a_scene_reaches_the_model() -> None:
     """The coefficient is a parameter of the simulation and of the contact's law; a scene without has neither."""
-    rough = build_scene(config(BEAM, contact={"friction": {"coefficient": 0.3, "slip_speed_m_s": "5 mm/s"}}), HERE)
+    friction = {"coefficient": 0.3, "slip_speed_m_s": "5 mm/s", "substeps": 4}
+    rough = build_scene(config(BEAM, contact={"friction": friction}), HERE)
     law = rough.model.contact
-    assert law is not None and (law.friction, law.slip_speed_m_s) == (0.3, 0.005)
+    assert law is not None and (law.friction, law.slip_speed_m_s, law.substeps) == (0.3, 0.005, 4)
     assert rough.parameters.friction_coefficient == 0.3
     plain = build_scene(config(BEAM, contact={}), HERE)
     assert "friction_coefficient" not in plain.parameters
@@ -241,3 +242,5 @@ def test_friction_of_a_scene_reaches_the_model() -> None:
         check_names(plain.config, ["friction_coefficient"])
     with pytest.raises(ConfigError, match=r"^contact\.friction\.coefficient = -0\.1 must be >= 0$"):
         config(BEAM, contact={"friction": {"coefficient": -0.1}})
+    with pytest.raises(ConfigError, match=r"^contact\.friction\.substeps = 0 must be >= 1, <= 64$"):
+        config(BEAM, contact={"friction": {"coefficient": 0.1, "substeps": 0}})

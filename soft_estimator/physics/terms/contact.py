@@ -40,7 +40,8 @@ class ContactLaw:
         implicit: put the contact's stiffness into the system; otherwise extrapolate the force in time.
         obstacle: what is touched. own: these numbers are the obstacle's own; no parameter stands for them.
         friction: Coulomb's coefficient, where the parameters give no other; None without (`terms.friction`).
-        slip_speed_m_s: ε, the speed of slip at which friction is at 71 % of its full size.
+        slip_speed_m_s: ε, the speed of slip at which friction is at 71 % of its full size. substeps: shorter steps that
+        a step is cut into while something rubs.
     """
 
     stiffness_pa_per_m: float
@@ -49,6 +50,7 @@ class ContactLaw:
     obstacle: ObstacleLaw = field(default_factory=PlaneLaw)
     friction: float | None = None
     slip_speed_m_s: float = 2e-3
+    substeps: int = 1
     own: bool = False
 
     @property
@@ -65,6 +67,8 @@ class ContactLaw:
                 raise ValueError(f"contact {name} = {getattr(self, name)} must be positive")
         if self.friction is not None and not self.friction >= 0:
             raise ValueError(f"contact friction = {self.friction} must not be negative; leave it out for none")
+        if self.substeps < 1:
+            raise ValueError(f"contact substeps = {self.substeps} must be 1 or more")
 
     def defaults(self) -> Mapping[str, Any]:
         shift = self.obstacle.defaults() if isinstance(self.obstacle, SolidLaw) else {}

@@ -274,6 +274,10 @@ class Term(Generic[At]):
         """device: the body's arrays. values: of the parameters. start: initial displacement (N, 3) [m]."""
         self.device, self.values, self.start = device, values, start
 
+    def substeps(self, state: State, scheme: Integrator) -> int:
+        """How many shorter steps a step from here must be cut into."""
+        return 1
+
     def prepare(self, stage: Stage) -> At:
         """What the step is made linear at; handed to the calls below."""
         return None  # type: ignore[return-value]
