@@ -87,10 +87,10 @@ def test_all_derivatives_of_a_sagging_beam(method: str, scheme: Integrator) -> N
 
 
 def test_derivatives_of_a_beam_that_hangs_down() -> None:
-    """Four times softer its tip hangs down by two thirds of its length: the rounds alone would run away there."""
+    """Half as stiff its tip hangs down by four fifths of its length: the rounds alone would run away there."""
     judge = ("youngs_modulus_pa", "poissons_ratio", "rotation_rad")
     zero = (*NO_MOTION, "plane_normal", "plane_offset_m")
-    shown = checked(beam(), JELLY.replace(youngs_modulus_pa=5e3), 1, zero, judge)
+    shown = checked(beam(length_m=0.04), JELLY.replace(youngs_modulus_pa=1e3), 1, zero, judge)
     assert abs(shown["youngs_modulus_pa[0]"]) > 0
 
 
