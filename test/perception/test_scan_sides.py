@@ -14,7 +14,7 @@ from soft_estimator.perception.scan_frames import ScanData, gather
 from soft_estimator.perception.scan_sides import join_sides
 from soft_estimator.perception.settings import FinderSettings, ScanSettings
 
-FINE, SETTINGS = ScanSettings(target_cells=3000), ScanSettings(target_cells=800, prior="none")
+FINE, SETTINGS = ScanSettings(target_cells=2300), ScanSettings(target_cells=800, prior="none")
 LAID = Rotation.from_euler("x", -1.55).as_matrix()  # on its flank
 
 
@@ -49,7 +49,7 @@ def test_sides_of_a_duck_make_all_of_it(sides: list[ScanData]) -> None:
     assert data.notes[-1] == "5 sides of it joined" and len(data.supports) == 2
     assert body.prior == "balls" and 0.85 < body.coverage < 0.95
     assert body.volume_m3 == pytest.approx(duck.volume_m3, rel=0.02)
-    assert np.sqrt(np.mean(off**2)) < 1.3e-3  # 1.0 seen, 1.4 were unseen space body; a pixel is 2 mm wide
+    assert np.sqrt(np.mean(off**2)) < 1.3e-3  # 1.1 seen, 1.4 were unseen space body; a pixel is 2 mm wide
     assert body.volume_std_m3 is not None and abs(body.volume_m3 - duck.volume_m3) < 3 * body.volume_std_m3
     one = close_body(sides[0], ScanSettings(target_cells=800, prior="balls"))
     alone = duck.distance_m(one.vertices_m @ one.rotation.T + one.translation_m)
