@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before NumPy is imported, here and in the commands that tests start: its linear algebra would wake a thread for each
@@ -28,7 +30,22 @@ def pytest_configure() -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
         import numba
 
+        import soft_estimator.backends.cpu  # noqa: F401  which says how threads wait, before Numba starts them
+
         numba.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _as_many_threads_as_before() -> Iterator[None]:
+    """A test that leaves more threads behind makes all after it in its process wait for one another: bodies of a few
+    cells then took forty times as long."""
+    numba = sys.modules.get("numba")
+    before = None if numba is None else numba.get_num_threads()
+    yield
+    after = None if numba is None else numba.get_num_threads()
+    if numba is not None and after != before:
+        numba.set_num_threads(before)
+        pytest.fail(f"leaves {after} threads behind instead of {before}: set them back")
 
 
 @pytest.fixture(scope="session")

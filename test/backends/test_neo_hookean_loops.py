@@ -128,9 +128,11 @@ def test_one_thread_or_two_give_the_same_bits(small_torus):
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("needs two threads")
     backend, tables, results = choose_backend("cpu"), Tables(small_torus, np.float64), []
+    before = numba.get_num_threads()
     for threads in (1, 2):
         numba.set_num_threads(threads)
         u = tables.arrays.displaced("small")
         results.append([*forces(backend, tables, u), blocks(backend, tables, u, True)])
+    numba.set_num_threads(before)
     for one, two in zip(*results):
         assert np.array_equal(one, two)
