@@ -40,15 +40,28 @@ def guarded_step(simulation: Simulation, state: State) -> tuple[State, StepRepor
 def _own_step(s: Simulation, state: State) -> tuple[State, StepReport, Linearisation, bool]:
     """A step by the simulation's own scheme, and whether its terms stayed where they were made linear."""
     count = s.substeps(state)
-    part, after, work_j, sound = s if count == 1 else s.in_substeps(count), state, 0.0, True
+    part, after, sound = s if count == 1 else s.in_substeps(count), state, True
+    reports = []
     for _ in range(count):
         after, report, lin = part.step_once(after)
-        work_j += report.work_j
+        reports.append(report)
         unsound = any(t.unsound(lin.stage, at, after, lin.system.blocks) for t, at in zip(s.terms, lin.at))
         sound = sound and report.converged and not unsound
     if count > 1:
-        after, report = replace(after, substeps=count), replace(report, work_j=work_j)
+        after, report = replace(after, substeps=count), _together(reports)
     return after, report, lin, sound
+
+
+def _together(reports: list[StepReport]) -> StepReport:
+    """Of all substeps of a step: work, seconds and iterations added up, the rest as of the last."""
+    last = reports[-1]
+    solve = replace(
+        last.solve,
+        iterations=sum(report.solve.iterations for report in reports),
+        rescued=any(report.solve.rescued for report in reports),
+    )
+    seconds = {name: sum(report.seconds.get(name, 0.0) for report in reports) for name in last.seconds}
+    return replace(last, solve=solve, seconds=seconds, work_j=sum(report.work_j for report in reports))
 
 
 def _fallback_step(s: Simulation, state: State, start: Balance) -> tuple[State, StepReport, Linearisation, Balance]:

@@ -16,6 +16,7 @@ from soft_estimator.geometry.mesh_file import load_mesh
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.pictures.motion_pictures import Frame, choose_camera, strain_scale
 from soft_estimator.pictures.surface_values import equivalent_strain
+from soft_estimator.scene.files import read_scene
 from soft_estimator.scene.scene import build_scene
 from soft_estimator.schema import load
 from soft_estimator.studies.simulate import (
@@ -104,6 +105,20 @@ def test_energy_from_nowhere_is_reported(fall: SimulationResult) -> None:
     gain = np.linspace(0, max(b.kinetic_j for b in fall.balances), len(fall.balances))
     faulty = [replace(b, elastic_j=b.elastic_j + g) for b, g in zip(fall.balances, gain, strict=True)]
     assert any("came from nowhere" in line for line in replace(fall, balances=faulty).warnings)
+
+
+def test_steps_too_long_for_friction_are_reported() -> None:
+    """The brick as it is shipped, and in steps that are not cut while it rubs."""
+    config, folder = read_scene("tumbling_brick")
+    assert config.contact is not None and config.contact.friction is not None
+    long = replace(config, contact=replace(config.contact, friction=replace(config.contact.friction, substeps=1)))
+    shipped, uncut = (simulate(build_scene(c, folder), steps=50, keep=()) for c in (config, long))
+    assert shipped.friction_missed < 0.01 and shipped.warnings == ()
+    assert uncut.friction_missed > 0.3
+    (line,) = uncut.warnings
+    assert line.startswith("friction is off by ") and "substeps: 8" in line
+    # What its substeps took is all counted, where it rubs.
+    assert max(r.solve.iterations for r in shipped.reports) > 16
 
 
 def test_the_work_of_loads_is_counted() -> None:

@@ -183,6 +183,16 @@ class Friction(Term["Slip | None"]):
             return self.device.xp.zeros(1)
         return self.coefficient * at.patch.press * at.size / stage.scheme.c_d
 
+    def missed_n(self, stage: Stage, at: Slip | None, increment: Array) -> tuple[float, float]:
+        """How far the force of a step is from that of its own slip, added up over the points, and the largest that it
+        could be, both [N]."""
+        if at is None or stage.scheme.c_d == 0.0:
+            return 0.0, 0.0
+        w = _along(at.patch, self._velocity(stage, at.patch, at.motion, increment))
+        slip, full = self.device.xp.sqrt((w**2).sum(axis=1)), self.coefficient * at.patch.press
+        off = at.strength - full / self.device.xp.sqrt(slip**2 + self.slow**2)
+        return float(abs(off * slip).sum()), float(full.sum())
+
     # Forwards
 
     def push(
