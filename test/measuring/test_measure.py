@@ -150,8 +150,9 @@ def test_an_object_that_moves_has_no_still_part() -> None:
 @pytest.mark.xdist_group("test/test_readme.py")  # which measures the same film
 def test_what_cannot_be_measured_is_said(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", str(film), "--mass", "190 g", "--frames", "6"]) == 1
-    said = capsys.readouterr().err
-    assert "no drop was found" in said and "drop it from 5 to 20 cm" in said and len(said.splitlines()) == 1
+    # One line, beside those of the progress, which a slow machine prints.
+    said = [line for line in capsys.readouterr().err.splitlines() if "following the object" not in line]
+    assert len(said) == 1 and "no drop was found" in said[0] and "drop it from 5 to 20 cm" in said[0]
     assert main(["measure", str(film), "--mass", "190 g", "--frames", "8:"]) == 1
     assert "never lies still" in capsys.readouterr().err
 
