@@ -30,7 +30,7 @@ from soft_estimator.physics.terms.interface import Assembly, Columns, Directions
 from soft_estimator.physics.terms.patch import Patch
 
 COEFFICIENT = "friction_coefficient"
-# Widths 1/a of the contact's onset from which on a point is taken to rub: it is pressed by 2 % of what it is at 0.
+# Widths 1/a of the contact's onset from which on a point is taken to rub: it is pressed by 3 % of what it is at 0.
 RUBS = 4.0
 
 
