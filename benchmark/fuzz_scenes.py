@@ -60,7 +60,9 @@ BASE: dict[str, Any] = {
     "picture": {"eye_m": [0.3, 0.3, 0.5], "target_m": [0, 0, 0], "up": [0, 1, 0], "frames": 4, "width_px": 400},
     "observe": {"cameras": [{"eye_m": [0.3, 0.3, 0.5], "target_m": [0, 0.05, 0], "width_px": 64, "height_px": 48}],
                 "duration_s": 0.1, "wrenches": [{"obstacle": 0, "force_std_n": 0.05, "moment_std_nm": 0.001}]},
-    "estimate": {"parameters": ["youngs_modulus_pa"]},
+    "estimate": {"parameters": ["youngs_modulus_pa", "obstacle_2_shift_m"],
+                 "guess": {"obstacles": [{"obstacle": 2, "shift_m": [0.001, 0, 0], "turn_rad": [0, 0.1, 0]}]},
+                 "known_to": {"obstacles": [{"obstacle": 1, "turn_rad": 0.01}]}},
 }  # fmt: skip
 
 VALUES: list[Any] = [

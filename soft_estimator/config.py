@@ -249,8 +249,9 @@ class SceneConfig(Section):
         self._check_start()
         for k, wrench in enumerate(self.observe.wrenches if self.observe is not None else ()):
             if wrench.obstacle >= len(self.obstacles):
-                problem = f"= {wrench.obstacle} is none of the {len(self.obstacles)} obstacles; count them from 0"
-                raise ConfigError(problem, f"observe.wrenches[{k}].obstacle")
+                raise ConfigError(self._no_obstacle(wrench.obstacle), f"observe.wrenches[{k}].obstacle")
+        if self.estimate is not None:
+            self._check_obstacles(self.estimate)
         if self.material.law != "neo_hookean":
             return
         for k, fixed in enumerate(self.fixed):
@@ -260,6 +261,17 @@ class SceneConfig(Section):
         if self.contact is not None and self.contact.method != "implicit":
             problem = f"= {self.contact.method} goes with the linear law; use implicit, or material.law corotated"
             raise ConfigError(problem, "contact.method")
+
+    def _no_obstacle(self, number: int) -> str:
+        return f"= {number} is none of the {len(self.obstacles)} obstacles; count them from 0"
+
+    def _check_obstacles(self, estimate: EstimateConfig) -> None:
+        """Refuse numbers of obstacles that the scene does not have."""
+        told = {"guess": estimate.guess, "prior_std": estimate.prior_std, "known_to": estimate.known_to}
+        for name, section_of in told.items():
+            for k, one in enumerate(section_of.obstacles):
+                if one.obstacle >= len(self.obstacles):
+                    raise ConfigError(self._no_obstacle(one.obstacle), f"estimate.{name}.obstacles[{k}].obstacle")
 
     def _check_start(self) -> None:
         if self.start.modes is not None:

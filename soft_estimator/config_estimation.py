@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from soft_estimator.config_body import Vector
-from soft_estimator.parameters import MOST_MODES, REGISTRY, Parameter
+from soft_estimator.config_parameters import (
+    NO_DIRECTION,
+    GuessConfig,
+    KnownToConfig,
+    PriorConfig,
+    name_problem,
+)
+from soft_estimator.parameters import MOST_MODES
 from soft_estimator.schema import ConfigError, Section, choice, quantity, section, sections, setting, vector, words
-from soft_estimator.schema.section import nearest
 
-S = TypeVar("S", bound=Section)
 _UP = (0.0, 1.0, 0.0)
-_NO_DIRECTION = "= [0, 0, 0] has no direction; give one such as [0, 1, 0]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,94 +157,6 @@ class ModesConfig(Section):
     count: int = quantity(20, low=1, high=MOST_MODES, doc="modes; more of them take longer and explain finer waves")
 
 
-Field = tuple[Any, Any]  # type and declaration
-
-
-def _registered(field_of: Callable[[Parameter], Field]) -> Callable[[type[S]], type[S]]:
-    """Give a section a field for every registered parameter, before its own."""
-
-    def add_fields(cls: type[S]) -> type[S]:
-        fields = {parameter.name: field_of(parameter) for parameter in REGISTRY}
-        own = inspect.get_annotations(cls)
-        cls.__annotations__ = {name: kind for name, (kind, _) in fields.items()} | own
-        for name, (_, declaration) in fields.items():
-            setattr(cls, name, declaration)
-        return dataclass(frozen=True, kw_only=True)(cls)
-
-    return add_fields
-
-
-def _guess(parameter: Parameter) -> Field:
-    if parameter.shape in ("vector", "direction"):
-        unit = "" if parameter.shape == "direction" else parameter.unit
-        return Vector | None, vector(None, unit=unit, doc=parameter.doc)
-    low, high, doc = parameter.low, parameter.high, parameter.doc
-    return float | None, quantity(None, unit=parameter.unit, doc=doc, low=low, high=high, low_open=True, high_open=True)
-
-
-def _prior(parameter: Parameter) -> Field:
-    of = {
-        "log": f"of log {parameter.symbol}",
-        "logit": f"of log({parameter.symbol}/({parameter.high}-{parameter.symbol}))",
-        "tangent": f"per tilt [{parameter.unit}]",
-        "linear": f"{'per component ' if parameter.shape == 'vector' else ''}[{parameter.unit}]",
-    }[parameter.transform]
-    return float | None, quantity(None, low=0, low_open=True, doc=f"{of}; {parameter.prior_std:g} if left out")
-
-
-def _known(parameter: Parameter) -> Field:
-    relative = parameter.transform == "log"
-    per = {"vector": ", per component", "direction": f", per tilt [{parameter.unit}]"}.get(parameter.shape, "")
-    doc = f"of {parameter.symbol}{', relative' if relative else ''}{per}, where it is not estimated"
-    unit = "" if relative or parameter.shape == "direction" else parameter.unit
-    return float, quantity(parameter.known_std, unit=unit, low=0, doc=doc)
-
-
-@_registered(_guess)
-class GuessConfig(Section):
-    """First guesses. Where one is left out, the scene's own value is where the search starts."""
-
-    def check(self) -> None:
-        for parameter in REGISTRY:
-            value = getattr(self, parameter.name)
-            if parameter.shape == "direction" and value is not None and max(map(abs, value)) < 1e-100:
-                raise ConfigError(_NO_DIRECTION, parameter.name)
-
-
-@_registered(_prior)
-class PriorConfig(Section):
-    """How far off a guess may be, as a standard deviation. Of E, density and dampings that of their natural logarithm
-    (0.7 is a factor of two); of Poisson's ratio that of log(ν/(0.5-ν)); of the rest in their own unit."""
-
-
-@_registered(_known)
-class KnownToConfig(Section):
-    """How far off the numbers may be that are held fixed, as standard deviations; 0 for what is exact. What that does
-    to the estimates is part of their intervals. An estimated parameter has its prior instead."""
-
-    shape_offset_m: float = quantity(
-        0.0003, unit="m", low=0, doc="how far the body's surface may lie outside or inside its model as a whole"
-    )
-    shape_scale: float = quantity(0.01, low=0, high=0.5, doc="relative error of the body's size, at its density")
-    camera_position_m: float = quantity(0.0005, unit="m", low=0, doc="error of where the points lie, per axis")
-    camera_rotation_rad: float = quantity(
-        0.003, unit="rad", low=0, doc="error of how they are turned about the body, per axis"
-    )
-    time_offset_s: float = quantity(0.001, unit="s", low=0, doc="how much all stamps may be early or late")
-    time_rate: float = quantity(0.001, low=0, high=0.5, doc="relative error of the clock's rate")
-    stamp_jitter_s: float = quantity(0.0005, unit="s", low=0, doc="error of each frame's own stamp")
-    model: float = quantity(
-        0.01,
-        low=0,
-        high=1,
-        doc="relative deviation added to stiffness, damping and density: the grid and the material's law are not the "
-        "body, whatever the number of frames",
-    )
-
-
-PARAMETERS = REGISTRY.names()
-
-
 @dataclass(frozen=True, kw_only=True)
 class LossConfig(Section):
     """How much a point far off may pull."""
@@ -260,7 +173,7 @@ class EstimateConfig(Section):
 
     parameters: tuple[str, ...] = words(
         doc="what is estimated, by the names under estimate.guess; of a vector also one component, as in "
-        "gravity_m_s2[1]",
+        "gravity_m_s2[1]; an obstacle's own shift and turn as obstacle_0_shift_m, obstacle_0_turn_rad",
         advice="the name of a parameter",
     )
     guess: GuessConfig = section(GuessConfig, doc="first guesses")
@@ -295,6 +208,11 @@ class EstimateConfig(Section):
         """What is estimated, name by name."""
         return self.parameters
 
+    def asks_for(self, name: str) -> bool:
+        """Whether a parameter that a model can do without is estimated, guessed, or not known exactly."""
+        named = any(full.partition("[")[0] == name for full in self.names)
+        return named or self.guess.of(name) is not None or self.known_to.of(name) > 0
+
     def check(self) -> None:
         if not self.names:
             raise ConfigError("is empty; name at least one, such as youngs_modulus_pa", "parameters")
@@ -306,25 +224,9 @@ class EstimateConfig(Section):
                 raise ConfigError(f"= {name!r} is named twice; keep it once", key)
 
 
-def name_problem(name: str) -> str:
-    """What is wrong with the name of a parameter, "" if nothing is."""
-    match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", name)
-    base = match[1] if match else name.partition("[")[0]
-    if base not in PARAMETERS:
-        return f"cannot be estimated{nearest(base, PARAMETERS) or '; choose from ' + ', '.join(PARAMETERS)}"
-    if match is None:
-        return f"is not a component; write {base}[0]"
-    if match[2] is None or REGISTRY[base].shape == "regions":  # only the scene knows how many regions there are
-        return ""
-    count = REGISTRY[base].moves()
-    if count is None:
-        return f"has no components; write {base}"
-    return "" if int(match[2]) < count else f"does not exist; the last one is {base}[{count - 1}]"
-
-
 def _check_up(up: Vector) -> None:
     if max(map(abs, up)) < 1e-100:
-        raise ConfigError(_NO_DIRECTION, "up")
+        raise ConfigError(NO_DIRECTION, "up")
 
 
 def _parallel(a: Sequence[float], b: Sequence[float]) -> bool:

@@ -7,12 +7,14 @@ parameters with `register` and needs no other change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # How a parameter is laid out: one number, three, one for each material region, a unit vector (3), or one for each mode
 # of the body.
 SHAPES = ("scalar", "vector", "regions", "direction", "modes")
+NUMBER = "#"  # in the name of a parameter that every obstacle has one of: obstacle_#_shift_m
 MOST_MODES = 40  # twice what a ball in the air after a bounce needs to be below a camera's noise
 # What an optimiser moves: log p, log(p / (high - p)), p itself, or two small tilts of a direction.
 TRANSFORMS = ("log", "logit", "linear", "tangent")
@@ -23,7 +25,8 @@ class Parameter:
     """One parameter.
 
     Attributes:
-        name: its key everywhere, with the unit at the end. unit: of its value; of the tilts for a direction.
+        name: its key everywhere, with the unit at the end. With a # in it there is one for each obstacle, whose number
+            stands there, in the texts, too. unit: of its value; of the tilts for a direction.
         title: for people. doc: one line for the scene reference. symbol: in formulas.
         shape: one of SHAPES. transform: one of TRANSFORMS. prior_std: default deviation of the transformed value.
         default: of a simulation that does not give it; None where it must be given or the owning term has a value.
@@ -89,25 +92,34 @@ class Parameter:
 
 
 class Registry:
-    """Parameters by name, in the order of their declaration."""
+    """Parameters by name, in the order of their declaration.
+
+    Those that every obstacle has one of are known by any number, obstacle_3_shift_m, and are none of the list.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, Parameter] = {}
+        self._of_each: dict[str, Parameter] = {}
 
     def add(self, parameter: Parameter) -> Parameter:
         """Declare a parameter; the same declaration may be made again, another one of that name not."""
-        before = self._known.setdefault(parameter.name, parameter)
+        known = self._of_each if NUMBER in parameter.name else self._known
+        before = known.setdefault(parameter.name, parameter)
         if before != parameter:
             raise ValueError(f"parameter '{parameter.name}' is declared already, and differently; choose another name")
         return before
 
     def __getitem__(self, name: str) -> Parameter:
+        numbered = self.numbered(name)
+        if numbered is not None:
+            kind, number = numbered
+            return replace(kind, **{k: getattr(kind, k).replace(NUMBER, str(number)) for k in _NUMBERED})
         if name not in self._known:
             raise ValueError(f"there is no parameter '{name}'; choose from {', '.join(self._known)}")
         return self._known[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._known
+        return name in self._known or (isinstance(name, str) and self.numbered(name) is not None)
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(tuple(self._known.values()))
@@ -115,7 +127,18 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         return tuple(self._known)
 
+    def of_each(self) -> tuple[Parameter, ...]:
+        """What every obstacle has, under the names with a # in them."""
+        return tuple(self._of_each.values())
 
+    def numbered(self, name: str) -> tuple[Parameter, int] | None:
+        """Which of those an obstacle's own parameter is, and the number of the obstacle; None of any other name."""
+        match = re.fullmatch(r"([a-z]+_)(0|[1-9][0-9]{0,3})(_\w+)", name)
+        kind = None if match is None else self._of_each.get(f"{match[1]}{NUMBER}{match[3]}")
+        return None if match is None or kind is None else (kind, int(match[2]))
+
+
+_NUMBERED = ("name", "title", "doc", "hidden")  # texts that a number is put into
 REGISTRY = Registry()
 register = REGISTRY.add
 
@@ -242,6 +265,20 @@ register(
         "obstacle_turn_rad", "rad", "Turn of the obstacles", "turn of all obstacles that rest, about their middle", "ϑ",
         "vector", prior_std=0.05, term="obstacle", hidden="the body never touched an obstacle that rests",
         error_scale=1.0, linear_within=0.01, truth=False, remedy="measure how the obstacle stands",
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "obstacle_#_shift_m", "m", "Shift of obstacle #", "shift of this obstacle, beside that of all", "s",
+        "vector", prior_std=0.005, term="obstacle", hidden="the body never touched obstacle #", error_scale="body",
+        linear_within=0.0005, truth=False, remedy="measure where the obstacle stands",
+    )
+)  # fmt: skip
+register(
+    Parameter(
+        "obstacle_#_turn_rad", "rad", "Turn of obstacle #", "turn of this obstacle about its centre, if it rests",
+        "ϑ", "vector", prior_std=0.05, term="obstacle", hidden="the body never touched obstacle #", error_scale=1.0,
+        linear_within=0.01, truth=False, remedy="measure how the obstacle stands",
     )
 )  # fmt: skip
 register(

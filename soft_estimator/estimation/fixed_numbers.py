@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.held_pose import POSE_OF_HELD
 from soft_estimator.estimation.residuals.interface import Frame, FrameState, Prediction
 from soft_estimator.estimation.residuals.tool_wrench import WrenchPrediction
@@ -30,10 +30,11 @@ _LENGTHS = {
     "Pa": 2, "kg": 3, "N/m": 3, "N": 4,
 }  # fmt: skip
 
-# Of a registered parameter, what moves the estimates of a window by more than a per cent or so of themselves.
+# Of a registered parameter, what moves the estimates of a window by more than a per cent or so of themselves; where the
+# obstacles are by themselves does, too.
 WINDOW_SOURCES = (
     "poissons_ratio", "density_kg_m3", "plane_normal", "plane_offset_m", "contact_sharpness_per_m",
-    "obstacle_shift_m",
+    "obstacle_shift_m", "obstacle_turn_rad",
 )  # fmt: skip
 _SIZE = ("shape_scale", "the size of the shape", "measure a length of the body")
 
@@ -116,9 +117,8 @@ def window_sources(model: Model, estimated: Variables, parameters: Parameters, k
     Pose, motion and surface offset are variables of the window itself; they take up errors of camera and clock. The
     larger surface of a larger body is taken for an offset by as much as a ball of its volume would grow.
     """
-    made = [
-        _parameter_source(model, estimated, parameters, known, name) for name in WINDOW_SOURCES if name in parameters
-    ]
+    names = (*WINDOW_SOURCES, *(name for name in parameters if REGISTRY.numbered(name) is not None))
+    made = [_parameter_source(model, estimated, parameters, known, name) for name in names if name in parameters]
     out = [source for source in made if source is not None]
     if known.shape_scale > 0:
         radius_m = (3 * model.body.volume_m3 / (4 * np.pi)) ** (1 / 3)
@@ -131,7 +131,7 @@ def _parameter_source(
     model: Model, estimated: Variables, parameters: Parameters, known: KnownToConfig, name: str
 ) -> Source | None:
     fixed = _fixed_components(model, estimated, parameters, name)
-    std = float(getattr(known, name, 0.0))
+    std = float(known.of(name) or 0.0)
     if not fixed or std == 0:
         return None
     variables = make_variables(parameters, fixed)

@@ -11,7 +11,7 @@ from math import hypot
 
 import numpy as np
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.model import Model

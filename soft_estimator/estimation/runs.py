@@ -25,7 +25,8 @@ from soft_estimator.estimation.residuals.interface import (
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
 from soft_estimator.physics.frame_times import between, step_of
-from soft_estimator.physics.fused import FusedAdjoint, can_fuse
+from soft_estimator.physics.fused import can_fuse
+from soft_estimator.physics.fused_adjoint import FusedAdjoint
 from soft_estimator.physics.fused_tangent import Changes, FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model, State

@@ -10,7 +10,6 @@ from scipy.spatial.transform import Rotation
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
-from soft_estimator.config_estimation import PARAMETERS
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.tool_wrench import ToolWrench
@@ -23,7 +22,7 @@ from soft_estimator.perception.register import PoseFit, PoseRefused, register
 from soft_estimator.perception.settings import RegisterSettings
 from soft_estimator.physics.body import Body
 from soft_estimator.scene.scene import Scene
-from soft_estimator.scene.variables import variables_of
+from soft_estimator.scene.variables import priors_of, variables_of
 from soft_estimator.schema import ConfigError
 
 # A camera that moved by less has not: rays turn by a milliradian at a metre's distance, noise along them by 1e-6.
@@ -55,14 +54,13 @@ def build_window(
             "has no estimate section; add one such as estimate: {parameters: [youngs_modulus_pa]}", "scene"
         )
     variables = variables_of(scene, estimate)
-    prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
     backend, model = backend or CpuBackend(), (tools or tools_of(scene)).model or scene.model
     return SlidingWindow(
         model,
         variables.reference,
         list(estimate.names),
         config,
-        prior_std={name: std for name, std in prior.items() if std is not None},
+        prior_std=priors_of(scene, estimate),
         backend=backend,
         sensor_m=sensor_m,
         locate=locator(scene, sensor_m, register_settings) if config.start == "register" else None,

@@ -14,7 +14,8 @@ from soft_estimator.physics.parameters import Parameters, Value
 class ParameterGradient:
     """A number for every number of the registered parameters: the gradient of a scalar by them, or a direction.
 
-    Entries are attributes of the parameters' names, in the unit of the scalar over the parameter's.
+    Entries are attributes of the parameters' names, in the unit of the scalar over the parameter's. Those of an
+    obstacle's own parameters are there from the first time that they are asked for.
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
@@ -37,7 +38,10 @@ class ParameterGradient:
         return out
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"there is no parameter '{name}' in this gradient")
+        if REGISTRY.numbered(name) is None:
+            raise AttributeError(f"there is no parameter '{name}' in this gradient")
+        size = REGISTRY[name].size()
+        return self.__dict__.setdefault(name, 0.0 if size is None else np.zeros(size))
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.__dict__[name] = value
@@ -53,7 +57,7 @@ class ParameterGradient:
 
     def dot(self, other: ParameterGradient) -> float:
         """Sum over all entries of the products."""
-        return float(sum(np.sum(np.asarray(value) * other.values[name]) for name, value in self.values.items()))
+        return float(sum(np.sum(np.asarray(value) * getattr(other, name)) for name, value in self.values.items()))
 
 
 def shifted(parameters: Parameters, direction: ParameterGradient, amount: float) -> Parameters:

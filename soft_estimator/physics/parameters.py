@@ -47,7 +47,8 @@ class Parameters:
                 hint = f"; did you mean '{near[0]}'?" if near else f"; choose from {', '.join(REGISTRY.names())}"
                 raise TypeError(f"there is no parameter '{name}'{hint}")
         out: dict[str, Value] = {}
-        for parameter in REGISTRY:
+        own = [REGISTRY[name] for name in given if REGISTRY.numbered(name) is not None]
+        for parameter in (*REGISTRY, *own):
             value = given.get(parameter.name, parameter.default)
             if value is not None:
                 out[parameter.name] = _shaped(parameter, value)

@@ -6,6 +6,7 @@ computes, xp is its array module.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import ClassVar, Protocol
@@ -19,10 +20,11 @@ from soft_estimator.geometry.live_path import LedPath
 from soft_estimator.geometry.rigid import left_jacobian, rotation_matrix
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.obstacles import Motion
-from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.parameters import Parameters, Value
 from soft_estimator.physics.terms.interface import Directions
 
-SHIFT, TURN = "obstacle_shift_m", "obstacle_turn_rad"
+SHIFT, TURN = "obstacle_shift_m", "obstacle_turn_rad"  # of all
+OWN_SHIFT, OWN_TURN = "obstacle_#_shift_m", "obstacle_#_turn_rad"  # of one, by its number
 _LEAST = 1e-12  # [m]: closer to a centre there is no direction
 
 
@@ -170,8 +172,9 @@ class SolidLaw:
     Attributes:
         solid: its shape, in its own frame. rotation, centre_m: that frame in the tool's frame, (3, 3) and (3,) [m].
         path: the tool's frame in the world; None for one that rests there.
-        pivot_m: what a resting one may be turned about, (3,) [m]; None where nobody asks how it is turned. Whole steps
-            on a device know no turns.
+        pivot_m: what a resting one may be turned about, (3,) [m]; None where nobody asks how it is turned.
+        shifts, turn: the parameters that move it, added up, and the one that turns it. Whole steps on a device know
+            the shift of all obstacles alone.
     """
 
     solid: Solid
@@ -179,6 +182,8 @@ class SolidLaw:
     centre_m: np.ndarray = field(default_factory=lambda: np.zeros(3))
     path: LedPath | None = None
     pivot_m: np.ndarray | None = None
+    shifts: tuple[str, ...] = (SHIFT,)
+    turn: str = TURN
 
     def __post_init__(self) -> None:
         if self.pivot_m is not None and self.path is not None:
@@ -187,15 +192,19 @@ class SolidLaw:
     @property
     def fused(self) -> bool:
         """Whether whole steps on a device know it."""
-        return type(self.solid) in (HalfSpace, Round, Field) and self.pivot_m is None
+        return type(self.solid) in (HalfSpace, Round, Field) and self.pivot_m is None and self.shifts == (SHIFT,)
 
     def defaults(self) -> dict[str, np.ndarray]:
         """The parameters that place it, at their defaults."""
-        return {SHIFT: np.zeros(3), **({} if self.pivot_m is None else {TURN: np.zeros(3)})}
+        return {name: np.zeros(3) for name in (*self.shifts, *([] if self.pivot_m is None else [self.turn]))}
+
+    def shift_of(self, values: Mapping[str, Value]) -> np.ndarray:
+        """How far parameters, or a direction of them, move it, (3,) [m]."""
+        return np.sum([np.asarray(values.get(name, np.zeros(3))) for name in self.shifts], axis=0)
 
     def bind(self, backend: Backend, values: Parameters) -> PlacedSolid:
-        shift, turn = (np.asarray(values.values.get(name, np.zeros(3))) for name in (SHIFT, TURN))
-        return PlacedSolid(backend, self, shift, turn)
+        turn = np.asarray(values.values.get(self.turn, np.zeros(3)))
+        return PlacedSolid(backend, self, self.shift_of(values.values), turn)
 
     def pose(self, time_s: float) -> tuple[np.ndarray, np.ndarray]:
         """The solid's own frame in the world at a time: rotation (3, 3) and origin (3,) [m]."""
@@ -206,9 +215,9 @@ class SolidLaw:
 
 
 class PlacedSolid:
-    """A solid where its pose and the common shift of all obstacles put it, turned about its pivot before that."""
+    """A solid where its pose and its shifts put it, turned about its pivot before that."""
 
-    parameters: ClassVar[tuple[str, ...]] = (SHIFT, TURN)
+    parameters: ClassVar[tuple[str, ...]] = (SHIFT, TURN, OWN_SHIFT, OWN_TURN)
 
     def __init__(self, backend: Backend, law: SolidLaw, shift_m: np.ndarray, turn_rad: np.ndarray) -> None:
         self.backend, self.xp, self.law, self.shift_m = backend, backend.xp, law, shift_m
@@ -232,7 +241,8 @@ class PlacedSolid:
 
     def _moves(self, x: Array, directions: Directions) -> Array | None:
         """How the obstacle's points at x move with the parameters, (3, width) or (P, 3, width); None if they do not."""
-        out = directions.on_device(directions.column(SHIFT)) if directions.any(SHIFT) else None
+        moving = [directions.column(name) for name in self.law.shifts if directions.any(name)]
+        out = directions.on_device(np.sum(moving, axis=0)) if moving else None
         spin = self._spins(directions)
         if spin is None:
             return out
@@ -241,9 +251,9 @@ class PlacedSolid:
 
     def _spins(self, directions: Directions) -> Array | None:
         """ω of the directions, (3, width); None where none turns it."""
-        if self.turned is None or not directions.any(TURN):
+        if self.turned is None or not directions.any(self.law.turn):
             return None
-        return directions.on_device(self.turning @ directions.column(TURN))
+        return directions.on_device(self.turning @ directions.column(self.law.turn))
 
     def distance(self, x: Array, time_s: float) -> Array:
         return self.law.solid.distance(self.xp, self._local(x, time_s)[0])
@@ -279,11 +289,12 @@ class PlacedSolid:
         moves_bar = -distance_bar[:, None] * n  # of the obstacle's points
         if curvature is not None:
             moves_bar = moves_bar - (curvature @ gradient_bar[:, :, None])[:, :, 0]
-        out.add(SHIFT, np.asarray(self.backend.to_host(moves_bar.sum(axis=0)), dtype=np.float64))
+        for name in self.law.shifts:
+            out.add(name, np.asarray(self.backend.to_host(moves_bar.sum(axis=0)), dtype=np.float64))
         if self.turned is not None:
             turned_bar = self._arms(x) @ moves_bar[:, :, None] + crossed(self.xp, n) @ gradient_bar[:, :, None]
             spin_bar = np.asarray(self.backend.to_host(turned_bar.sum(axis=0)[:, 0]), dtype=np.float64)
-            out.add(TURN, self.turning.T @ spin_bar)
+            out.add(self.law.turn, self.turning.T @ spin_bar)
 
     def motion(self, time_s: float) -> Motion | None:
         found = None if self.law.path is None else self.law.path.motion(time_s)

@@ -151,10 +151,9 @@ def state_of(message: Float64MultiArray) -> tuple[Time, Parameters, tuple[np.nda
             "is its sender of the same version?"
         )
     values: dict[str, Any] = {}
-    for parameter in REGISTRY:
-        if parameter.name in blocks:
-            block = blocks[parameter.name]
-            values[parameter.name] = float(block[0]) if parameter.shape == "scalar" else block.copy()
+    for name, block in blocks.items():
+        if name in REGISTRY:
+            values[name] = float(block[0]) if REGISTRY[name].shape == "scalar" else block.copy()
     u, v, a = (blocks[n].reshape(-1, 3).copy() for n in ("u_m", "v_m_s", "a"))
     sec, nanosec = blocks["stamp"]
     return Time(sec=int(sec), nanosec=int(nanosec)), Parameters(**values), (u, v, a)

@@ -17,9 +17,10 @@ from soft_estimator.geometry.mesh_file import mesh_to_sdf
 from soft_estimator.geometry.pose_path import PosePath, read_pose_path
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.geometry.surface import extract_surface
+from soft_estimator.parameters import NUMBER
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solids import TURN, Field, HalfSpace, Round, Solid, SolidLaw
+from soft_estimator.physics.solids import OWN_SHIFT, OWN_TURN, SHIFT, TURN, Field, HalfSpace, Round, Solid, SolidLaw
 from soft_estimator.physics.start import initial_displacement
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.physics.terms.patch import REACH
@@ -72,35 +73,45 @@ def build_obstacles(config: SceneConfig, folder: Path, data: Path | None = None)
     """The obstacles of a scene; folder, data: where their files are looked for."""
     files = Files(folder, data)
     made = tuple(_obstacle(o, config, files, f"obstacles[{k}]") for k, o in enumerate(config.obstacles))
-    if asks_for_turn(config):
-        for k, wrench in enumerate(config.observe.wrenches if config.observe is not None else ()):
-            if made[wrench.obstacle].place.path is None:
-                problem = f"= {wrench.obstacle} rests, and the force on it is not known while '{TURN}' is estimated"
-                raise ConfigError(f"{problem}; leave one of them out", f"observe.wrenches[{k}].obstacle")
-        return _turnable(made)
+    made = _posed(made, posing(config))
+    for k, wrench in enumerate(config.observe.wrenches if config.observe is not None else ()):
+        place = made[wrench.obstacle].place
+        if place.pivot_m is not None:
+            problem = f"= {wrench.obstacle} rests, and the force on it is not known while '{place.turn}' is asked for"
+            raise ConfigError(f"{problem}; leave one of them out", f"observe.wrenches[{k}].obstacle")
     return made
 
 
-def asks_for_turn(config: SceneConfig) -> bool:
-    """Whether it is estimated, or guessed, how the obstacles are turned."""
+def posing(config: SceneConfig) -> list[str]:
+    """The parameters that move and turn a scene's obstacles: the shift of all, and what its estimate asks for."""
+    if not config.obstacles:
+        return []
+    own = [o.replace(NUMBER, str(k)) for k in range(len(config.obstacles)) for o in (OWN_SHIFT, OWN_TURN)]
     asked = config.estimate
-    if asked is None:
-        return False
-    return getattr(asked.guess, TURN) is not None or any(name.partition("[")[0] == TURN for name in asked.parameters)
+    return [SHIFT, *(name for name in (TURN, *own) if asked is not None and asked.asks_for(name))]
 
 
-def _turnable(obstacles: tuple[SceneObstacle, ...]) -> tuple[SceneObstacle, ...]:
-    """The obstacles, those that rest free to turn about the middle of them."""
+def _posed(obstacles: tuple[SceneObstacle, ...], names: list[str]) -> tuple[SceneObstacle, ...]:
+    """The obstacles, free to be moved and turned by these parameters: with all others about the middle of those that
+    rest, or each about its own centre."""
     resting = [o.place.centre_m for o in obstacles if o.place.path is None]
-    if not resting:
+    if TURN in names and not resting:
         problem = f"= '{TURN}' needs an obstacle that rests, and all are led; leave it out"
         raise ConfigError(problem, "estimate.parameters")
     out = []
-    for obstacle in obstacles:
-        if obstacle.place.path is None:
-            place = replace(obstacle.place, pivot_m=np.mean(resting, axis=0))
-            obstacle = replace(obstacle, place=place, law=replace(obstacle.law, obstacle=place))
-        out.append(obstacle)
+    for k, obstacle in enumerate(obstacles):
+        place, (shift, turn) = obstacle.place, (own.replace(NUMBER, str(k)) for own in (OWN_SHIFT, OWN_TURN))
+        if shift in names:
+            place = replace(place, shifts=(SHIFT, shift))
+        if turn in names:
+            if place.path is not None:
+                raise ConfigError(f"= '{turn}' is of an obstacle that is led; leave it out", "estimate.parameters")
+            if TURN in names:
+                raise ConfigError(f"= '{turn}' and '{TURN}' both turn it; leave one out", "estimate.parameters")
+            place = replace(place, turn=turn, pivot_m=place.centre_m)
+        elif TURN in names and place.path is None:
+            place = replace(place, pivot_m=np.mean(resting, axis=0))
+        out.append(replace(obstacle, place=place, law=replace(obstacle.law, obstacle=place)))
     return tuple(out)
 
 

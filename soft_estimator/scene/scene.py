@@ -25,7 +25,6 @@ from soft_estimator.physics.matrices import assemble_matrices
 from soft_estimator.physics.model import Model, build_model, surface_shares
 from soft_estimator.physics.modes import lowest_modes
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solids import SHIFT, TURN
 from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.contact import ContactLaw
@@ -34,7 +33,7 @@ from soft_estimator.physics.terms.relaxation import RelaxationLaw
 from soft_estimator.physics.terms.support import SupportLaw
 from soft_estimator.physics.terms.weights import WeightsLaw
 from soft_estimator.scene.body_grid import BodyField, build_field, build_grid
-from soft_estimator.scene.obstacles import SceneObstacle, asks_for_turn, build_obstacles, check_apart, with_friction
+from soft_estimator.scene.obstacles import SceneObstacle, build_obstacles, check_apart, posing, with_friction
 from soft_estimator.scene.wrenches import read_wrench_logs, read_wrenches, rough_tools
 from soft_estimator.schema import ConfigError
 
@@ -155,9 +154,7 @@ def build_parameters(config: SceneConfig) -> Parameters:
             "support_until_s": config.support.until_s,
             "support_gone_within_s": config.support.gone_within_s,
         }
-    shift: dict[str, Any] = {SHIFT: np.zeros(3)} if config.obstacles else {}
-    if config.obstacles and asks_for_turn(config):
-        shift[TURN] = np.zeros(3)
+    posed: dict[str, Any] = {name: np.zeros(3) for name in posing(config)}
     return Parameters(
         youngs_modulus_pa=np.array([material.youngs_modulus_pa, *(r.youngs_modulus_pa for r in material.regions)]),
         poissons_ratio=material.poissons_ratio,
@@ -172,7 +169,7 @@ def build_parameters(config: SceneConfig) -> Parameters:
         **plane,
         **relaxation,
         **support,
-        **shift,
+        **posed,
     )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from soft_estimator.config import SceneConfig
-from soft_estimator.config_estimation import PARAMETERS, EstimateConfig
+from soft_estimator.config_estimation import EstimateConfig
+from soft_estimator.config_parameters import PARAMETERS
 from soft_estimator.estimation.held_pose import held_pose
 from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.parameters import MOST_MODES, REGISTRY
@@ -29,6 +30,9 @@ def check_names(config: SceneConfig, names: Sequence[str]) -> None:
             raise ConfigError(f"= '{name}' needs contact.friction, and the scene has none; add it", key)
         if REGISTRY[base].term == "obstacle" and not config.obstacles:
             raise ConfigError(f"= '{name}' needs obstacles, and the scene has none; add one", key)
+        own = REGISTRY.numbered(base)
+        if own is not None and own[1] >= len(config.obstacles):
+            raise ConfigError(f"= '{name}' does not exist; the last obstacle is {len(config.obstacles) - 1}", key)
         if REGISTRY[base].term == "modes" and config.start.modes is None:
             raise ConfigError(f"= '{name}' needs start.modes, and the scene has none; add it", key)
         if REGISTRY[base].term == "relaxation" and config.material.relaxation is None:
@@ -43,8 +47,8 @@ def guess_of(scene: Scene) -> Parameters:
     """The scene's parameters with the first guesses put in."""
     estimate = scene.config.estimate
     changed: dict[str, np.ndarray | float] = {}
-    for name in PARAMETERS if estimate is not None else ():
-        value = getattr(estimate.guess, name)  # type: ignore[union-attr]
+    for name in dict.fromkeys((*PARAMETERS, *scene.parameters)) if estimate is not None else ():
+        value = estimate.guess.of(name)  # type: ignore[union-attr]
         if value is None:
             continue
         if REGISTRY[name].shape == "modes":
@@ -61,16 +65,21 @@ def guess_of(scene: Scene) -> Parameters:
 def variables_of(scene: Scene, estimate: EstimateConfig, *, refine_pose: bool = False) -> Variables:
     """The variables of an estimate around the scene's guesses; refine_pose: that of a held body, too (`held_pose`)."""
     check_names(scene.config, estimate.names)
-    prior = {name: getattr(estimate.prior_std, name) for name in PARAMETERS}
     guess = scene.model.complete(guess_of(scene))
     names = [*estimate.names, *_start_names(scene, estimate)]
     # What is guessed but not estimated would silently be held at the guess.
     bases = {name.partition("[")[0] for name in names}
     kept = {n: value for n, value in scene.parameters.values.items() if n not in bases}
-    given = {n: std for n, std in prior.items() if std is not None}
+    given = priors_of(scene, estimate)
     pose = held_pose(scene.model, estimate.known_to) if refine_pose else {}
     pose = {name: std for name, std in pose.items() if name not in bases}
     return make_variables(guess.replace(**kept), names, {**pose, **given}, list(pose))
+
+
+def priors_of(scene: Scene, estimate: EstimateConfig) -> dict[str, float]:
+    """Standard deviations of the guesses, by parameter, where the estimate gives them."""
+    told = {name: estimate.prior_std.of(name) for name in dict.fromkeys((*PARAMETERS, *scene.parameters))}
+    return {name: std for name, std in told.items() if std is not None}
 
 
 def _start_names(scene: Scene, estimate: EstimateConfig) -> list[str]:

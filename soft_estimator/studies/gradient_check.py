@@ -98,26 +98,30 @@ def check_gradient(
 
 
 def steps_that_show(scene: Scene, backend: Backend) -> int:
-    """Time steps that two frames need, ten at least, and with a plane two frames from the first touch on."""
+    """Time steps that two frames need, ten at least, and two frames from the first touch of each thing on."""
     times, step_s = frame_times_s(scene.config), scene.config.time.step_s
     last = round(times[-1] / step_s + 0.499)
     two_frames = round(times[min(_FRAMES, len(times)) - 1] / step_s + 0.499)
     least = min(max(_STEPS_AT_LEAST, two_frames), max(last, two_frames))
-    if scene.model.contact is None:
-        return least
-    return max(least, min(last, _first_touch(scene, backend, last) + two_frames))
+    return max(least, min(last, _last_first_touch(scene, backend, last) + two_frames))
 
 
-def _first_touch(scene: Scene, backend: Backend, most: int) -> int:
-    """Time steps until a point of the surface reaches the plane; 0 if none does within so many."""
-    simulation, p = Simulation(scene.model, scene.parameters, backend), scene.parameters
-    state = simulation.initial_state()
-    for k in range(1, most + 1):
+def _last_first_touch(scene: Scene, backend: Backend, most: int) -> int:
+    """Time steps until the surface has reached the plane and the obstacles, those that it reaches within so many; 0 for
+    none."""
+    simulation = Simulation(scene.model, scene.parameters, backend)
+    laws = [law for law in (scene.model.contact, *scene.model.obstacles) if law is not None]
+    apart = [law.obstacle.bind(backend, scene.parameters) for law in laws]
+    state, last = simulation.initial_state(), 0
+    for k in range(1, most + 1) if apart else ():
         state, _ = simulation.step(state)
-        surface = scene.body.surface_positions_m(backend.to_host(state.u).astype(np.float64))
-        if (surface @ p.plane_normal).min() + p.plane_offset_m <= 0:
-            return k
-    return 0
+        surface = backend.to_device(scene.body.surface_positions_m(backend.to_host(state.u).astype(np.float64)))
+        near = [float(obstacle.distance(surface, state.time_s).min()) <= 0.0 for obstacle in apart]
+        if any(near):
+            last, apart = k, [obstacle for obstacle, touched in zip(apart, near) if not touched]
+        if not apart:
+            break
+    return last
 
 
 def _row(label: str, three: np.ndarray, doubt: float, least: float, shown: bool) -> GradientRow:
@@ -135,7 +139,7 @@ def _point(scene: Scene) -> tuple[Variables, np.ndarray]:
         variables = make_variables(guess_of(scene), applicable_names(scene))
         return variables, variables.start() + OFF_THE_TRUTH * variables.prior_std
     variables = variables_of(scene, config)
-    guessed = np.array([getattr(config.guess, v.name) is not None for v in variables.variables])
+    guessed = np.array([config.guess.of(v.name) is not None for v in variables.variables])
     return variables, variables.start() + np.where(guessed, 0.0, OFF_THE_TRUTH) * variables.prior_std
 
 

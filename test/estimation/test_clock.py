@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from estimation_experiments import Experiment
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.clock import (
     APART,
     clock_rate,

@@ -13,7 +13,7 @@ from tiny_ball import ball
 
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.config import SceneConfig
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fixed_numbers import sources_of
 from soft_estimator.estimation.inspection import Inspection, inspect_fit
 from soft_estimator.estimation.motion import motion

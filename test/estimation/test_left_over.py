@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from estimation_experiments import Experiment
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.left_over import LEFT, LIMIT, MOTION, left_over, with_left_over
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.inspection import inspect_fit

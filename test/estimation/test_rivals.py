@@ -10,7 +10,7 @@ from coverage_cases import draw, frames_of, scene_of
 from estimation_experiments import Experiment
 
 from soft_estimator.backends.choose import choose_backend
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.explained import explained_cost
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings
 from soft_estimator.estimation.fitting.rivals import (

@@ -9,7 +9,7 @@ import numpy as np
 from dropped_ball import SMALL, TRUE_PA, TRUTH, field, frames, model, said, window
 
 from soft_estimator.camera.observing import surface_frame
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import shape_std_m
 from soft_estimator.estimation.fitting.consider import details_effect
 from soft_estimator.estimation.inspection import Inspection
@@ -55,7 +55,7 @@ def test_a_window_has_the_same_effect_as_a_whole_recording() -> None:
     fit = target._fit
     assert fit is not None and not fit.slid
     answer, details = fit.answer(), target.episodes.details
-    rows = fit._evaluation(fit.at, answer.z - fit.at.z)
+    rows = fit.rows.stepped(fit._evaluation(fit.at), fit.frames, answer.z - fit.at.z)
     jacobian, weight = rows.known_jacobian, rows.weight
     inverse = np.linalg.inv(jacobian.T @ (jacobian * weight[:, None]) + fit.knowledge.information)
     kinds = fit.motion.kinds

@@ -17,7 +17,7 @@ from soft_estimator.geometry.pose_path import PosePath
 from soft_estimator.geometry.shapes import Box, sample
 from soft_estimator.physics.body import build_body
 from soft_estimator.physics.energy import balance
-from soft_estimator.physics.gradient import ParameterGradient
+from soft_estimator.physics.gradient import ParameterGradient, shifted
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
@@ -36,29 +36,30 @@ from soft_estimator.studies.estimate_setup import observe_truth
 def poked() -> Model:
     turn = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     path = PosePath(np.array([0.0, 1.0]), np.array([turn, turn]), np.array([[0.01, 0.1, 0.0], [0.01, 0.08, 0.0]]))
-    tool = SolidLaw(Round((0.0, 0.0, 0.02), 0.03), centre_m=np.array([-0.05, 0.0, 0.0]), path=path)
+    shape, shifts = Round((0.0, 0.0, 0.02), 0.03), ("obstacle_shift_m", "obstacle_0_shift_m")
+    tool = SolidLaw(shape, centre_m=np.array([-0.05, 0.0, 0.0]), path=path, shifts=shifts)
     law = ContactLaw(2e5, 800.0, obstacle=tool, own=True)
     return build_model(build_body(sample(Box((0.06, 0.04, 0.05)), 0.02)), theta_scheme(0.01), obstacles=[law])
 
 
 def test_derivatives_of_a_reading():
-    """Change of the residuals with u and with the tool's shift: by differences over 1e-6 m, to 1e-6 of the largest; and
-    the adjoint is the transpose, to rounding."""
+    """Change of the residuals with u and with the tool's two shifts, that of all and its own: by differences over
+    1e-6 m, to 1e-6 of the largest; and the adjoint is the transpose, to rounding."""
     model, rng = poked(), np.random.default_rng(3)
-    kind, p = ToolWrench(model), Parameters(1e4, 0.3, 1000.0, obstacle_shift_m=(0.001, -0.002, 0.0))
+    kind, own = ToolWrench(model), (0.0, 0.001, -0.001)
+    p = Parameters(1e4, 0.3, 1000.0, obstacle_shift_m=(0.001, -0.002, 0.0), obstacle_0_shift_m=own)
     frame = WrenchFrame(0.3, rng.normal(size=6), np.array([0.1, 0.2, 0.3, 0.01, 0.02, 0.03]))
     u, du = rng.normal(size=(2, model.body.node_count, 3))
-    u, shift = 1e-3 * u, rng.normal(size=3)
+    u, direction = 1e-3 * u, ParameterGradient.zero(1)
+    direction.obstacle_shift_m, direction.obstacle_0_shift_m = rng.normal(size=(2, 3))
 
     def at(e):
-        moved = p.replace(obstacle_shift_m=p.obstacle_shift_m + e * shift)
+        moved = shifted(p, direction, e)
         return kind.predict(frame, state_of(u + e * du, moved))
 
     prediction, step = at(0.0), 1e-6
     assert np.abs(prediction.residual * frame.std + frame.wrench)[0] > 0.1  # it presses
     differences = (at(step).residual - at(-step).residual) / (2 * step)
-    direction = ParameterGradient.zero(1)
-    direction.obstacle_shift_m = shift
     changes = type("Changes", (), {"u": du[:, :, None], "parameters": [direction]})
     found = prediction.changes(changes)[:, 0]
     np.testing.assert_allclose(found, differences, atol=1e-6 * np.abs(found).max())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dropped_ball import GUESS, SMALL, TRUE_PA, frames, said, window
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.window.arrival import Knowledge
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.window_fit import Answer

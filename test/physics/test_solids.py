@@ -172,6 +172,39 @@ def test_every_derivative_of_steps_on_a_solid_that_may_be_turned(block, name, ba
     check_simulation(lambda q: Simulation(model, q, where), p, 2, zero=NO_PLANE, judge=judge)
 
 
+@pytest.mark.parametrize(("solver", "backend"), [("theta", "cpu"), ("hht", "reference")])
+def test_every_derivative_of_steps_between_solids_that_are_each_shifted_and_turned(block, solver, backend):
+    """A shelf below and a rod beside the block, pressed by both: each with its own shift and turn, both with that of
+    all; the last one's turn alone is that of all."""
+    tilted = Rotation.from_rotvec([-1.3, 0.2, 0.1]).as_matrix()
+    low = SolidLaw(
+        BLOCK, tilted, np.array([0.0, -0.045, 0.005]), pivot_m=np.array([0.01, -0.03, 0.02]),
+        turn="obstacle_0_turn_rad", shifts=("obstacle_shift_m", "obstacle_0_shift_m"),
+    )  # fmt: skip
+    beside = SolidLaw(
+        ROD, tilted, np.array([0.05, 0.0, 0.0]), pivot_m=np.array([0.05, 0.0, 0.0]), turn="obstacle_1_turn_rad",
+        shifts=("obstacle_shift_m", "obstacle_1_shift_m"),
+    )  # fmt: skip
+    above = SolidLaw(BALL, centre_m=np.array([0.0, 0.045, 0.0]), pivot_m=np.array([0.01, 0.03, 0.02]))
+    laws = [
+        ContactLaw(2e5, 500.0, obstacle=place, own=True, friction=0.4, slip_speed_m_s=0.03)
+        for place in (low, beside, above)
+    ]
+    scheme = theta_scheme(0.01) if solver == "theta" else hht_scheme(0.01)
+    model = build_model(block, scheme, obstacles=laws, solver=SolverSettings(1e-13, 3000))
+    assert not any(law.fused for law in laws)
+    p = model.complete(PARAMETERS)
+    own = {f"obstacle_{k}_{what}" for k in (0, 1) for what in ("shift_m", "turn_rad")}
+    posed = {name for name in p if name.startswith("obstacle")}
+    assert posed == own | {"obstacle_shift_m", "obstacle_turn_rad"}
+    rng = np.random.default_rng(3)
+    p = p.replace(**{n: rng.normal(size=3) * (0.1 if n.endswith("rad") else 0.001) for n in sorted(posed)})
+    where = choose_backend(backend)
+    rows = check_simulation(lambda q: Simulation(model, q, where), p, 2, zero=NO_PLANE, judge=posed)
+    felt = {row.label: row.adjoint for row in rows}
+    assert all(felt[name] != 0.0 for name in own), felt  # a test that can fail
+
+
 def test_a_turn_is_one_about_the_pivot():
     """Of a ball about a point beside it: the ball is where that takes it."""
     pivot, centre, turn = np.array([0.1, 0.0, 0.0]), np.array([0.1, 0.2, 0.0]), np.array([0.0, 0.0, np.pi / 2])

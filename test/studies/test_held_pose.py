@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from held_beam import ESTIMATE, EXACT, SHIFT_M, TRUTH_PA, beam, seen
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.held_pose import held_pose, with_pose, with_wider_pose
 from soft_estimator.scene.variables import shown, variables_of

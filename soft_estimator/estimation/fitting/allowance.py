@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.physics.body import Body
 
 # Part of a cell by which residuals of a good fit may be off in patches: the field between nodes is not the surface.

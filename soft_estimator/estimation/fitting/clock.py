@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import OFF_TOGETHER, shape_std_m
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.explained import extended, patch_columns

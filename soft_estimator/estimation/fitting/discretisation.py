@@ -38,6 +38,7 @@ from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.left_over import with_left_over
+from soft_estimator.estimation.fitting.modal_start import with_small_bend
 from soft_estimator.estimation.fitting.told_plane import with_told_plane
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import FitVerdict, judge
@@ -269,7 +270,7 @@ def _refined_verdict(
     refined_m = (residual - at.residual)[clouds] * evidence.std_m
     judged = judge(replace(evidence, residual=residual[clouds], refined_m=refined_m))
     refined = with_pose(judged, problem.variables, at.theta, covariance, problem.model, problem.known)
-    refined = with_told_plane(refined, problem.variables, at.theta)
+    refined = with_small_bend(with_told_plane(refined, problem.variables, at.theta), problem, at.theta)
     return refined if refined.fits else found.verdict
 
 

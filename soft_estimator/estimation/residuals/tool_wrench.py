@@ -23,7 +23,7 @@ from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solids import SHIFT, SolidLaw, crossed
+from soft_estimator.physics.solids import SolidLaw, crossed
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.physics.terms.patch import Patch
 
@@ -47,7 +47,8 @@ class WrenchFrame:
 class WrenchPrediction:
     """Residuals (model - measured)/std, (6,), and their derivatives by the places of the points, (6, F, 3).
 
-    patch: the points, None where the tool touches nothing. nodes: of the body. regions: of its material.
+    patch: the points, None where the tool touches nothing. nodes: of the body. regions: of its material. shifts: the
+    parameters that shift the tool.
     """
 
     residual: np.ndarray
@@ -55,6 +56,7 @@ class WrenchPrediction:
     patch: Patch | None
     nodes: int
     regions: int
+    shifts: tuple[str, ...] = ()
     far: int = 0
 
     def changes(self, changes: FrameChanges) -> np.ndarray:
@@ -62,15 +64,16 @@ class WrenchPrediction:
             return np.zeros((6, changes.u.shape[2]))
         moved = self.patch.at(changes.u)
         # A shift of the tool is one of the body the other way: its origin goes along.
-        shift = np.stack([direction.obstacle_shift_m for direction in changes.parameters], axis=-1)
-        return np.einsum("rfa,fak->rk", self.slope, moved - shift)
+        shifts = [sum((getattr(d, name) for name in self.shifts), np.zeros(3)) for d in changes.parameters]
+        return np.einsum("rfa,fak->rk", self.slope, moved - np.stack(shifts, axis=-1))
 
     def changes_adjoint(self, residual_bar: np.ndarray) -> FrameAdjoint:
         if self.patch is None:
             return FrameAdjoint(u=np.zeros((self.nodes, 3)))
         place_bar = np.einsum("r,rfa->fa", residual_bar, self.slope)
         parameters = ParameterGradient.zero(self.regions)
-        parameters.add(SHIFT, -place_bar.sum(axis=0))
+        for name in self.shifts:
+            parameters.add(name, -place_bar.sum(axis=0))
         return FrameAdjoint(u=self.patch.spread(place_bar), parameters=parameters)
 
 
@@ -106,7 +109,8 @@ class ToolWrench:
         if patch is None:
             return np.zeros(6), np.zeros((6, 0, 3)), None
         # The moment is about the tool's own origin, which is shifted along with it.
-        arm, force = patch.x - origin - parameters.values.get(SHIFT, 0.0), -patch.press[:, None] * patch.normal
+        shift = law.obstacle.shift_of(parameters.values) if isinstance(law.obstacle, SolidLaw) else np.zeros(3)
+        arm, force = patch.x - origin - shift, -patch.press[:, None] * patch.normal
         slope = (patch.factor * patch.slope)[:, None, None] * patch.normal[:, :, None] * patch.normal[:, None, :]
         curvature = touched.obstacle.curvature(patch.x, time_s)
         if curvature is not None:
@@ -119,7 +123,9 @@ class ToolWrench:
     def predict(self, frame: WrenchFrame, state: FrameState) -> WrenchPrediction:
         found, slope, patch = self.wrench(frame.tool, state.u, frame.time_s, state.parameters)
         residual, regions = (found - frame.wrench) / frame.std, state.parameters.regions
-        return WrenchPrediction(residual, slope / frame.std[:, None, None], patch, self.device.nodes, regions)
+        place, slope = self.laws[frame.tool].obstacle, slope / frame.std[:, None, None]
+        shifts = place.shifts if isinstance(place, SolidLaw) else ()
+        return WrenchPrediction(residual, slope, patch, self.device.nodes, regions, shifts)
 
     def weigh(self, frame: WrenchFrame, residual: np.ndarray, loss: RobustLoss) -> Weighed:
         return weigh_by_loss(residual, loss)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.consider import DETAILS, MODEL, Effect
 from soft_estimator.estimation.fitting.told_plane import with_told_plane
 from soft_estimator.estimation.fitting.uncertainty import describe

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import shape_std_m
 from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.trajectory import PredictedFrame

@@ -11,8 +11,8 @@ import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
-from soft_estimator.config_estimation import KnownToConfig
 from soft_estimator.config_live import WindowConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fixed_numbers import fixed_directions, window_sources
 from soft_estimator.estimation.held_pose import held_pose
 from soft_estimator.estimation.problem import kinds_of

@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fixed_numbers import Source, fixed_directions, window_sources
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.trajectory import Moment, PredictedFrame, Trajectory, initial_moment, trajectory_from

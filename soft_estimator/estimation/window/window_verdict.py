@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import allowance_m
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
 from soft_estimator.estimation.inspection import joined_places
