@@ -11,6 +11,7 @@ from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
+from soft_estimator.geometry.extent import widest_m
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.setup import build_window, look_from, start_from_plane
 from soft_estimator.live.tools import tools_of
@@ -18,6 +19,7 @@ from soft_estimator.live.wrenches import Wrenches
 from soft_estimator.perception.cloud import Cloud
 from soft_estimator.perception.objects import NothingFound, ObjectFinder, ObjectPoints
 from soft_estimator.perception.settings import FinderSettings, RegisterSettings
+from soft_estimator.perception.standing import StandingFaces
 from soft_estimator.recordings.interface import Recording
 from soft_estimator.scene.scene import Scene
 
@@ -28,7 +30,8 @@ class LivePipeline:
     Attributes:
         found: what the finder made of the last cloud. window: the estimator. remarks: what the finder noted of frames,
             a thing that touches the object for one, counted. tools: the scene's obstacles; poses from tf are added to
-            them before the cloud that they lead to. wrenches: their sensors, likewise.
+            them before the cloud that they lead to. wrenches: their sensors, likewise. standing: they, and what else
+            stands about: none of its points is the object's, and a remark says where the object comes near to it.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class LivePipeline:
         register_settings: RegisterSettings | None = None,
     ) -> None:
         self.scene, self.finder, self.tools = scene, ObjectFinder(finder), tools_of(scene)
+        self.standing = StandingFaces(self.finder.settings, widest_m(scene.body.surface_positions_m()), self.tools)
         self.wrenches = Wrenches(scene)
         self._config, self._backend, self._register = window, backend, register_settings
         self._window: SlidingWindow | None = None
@@ -82,12 +86,14 @@ class LivePipeline:
         look_from(self._window, self.scene, cloud.sensor_m, self._register)
         if self._episodes.jump(stamp_s, self.finder.settings.track.forget_after_s):
             self.finder.forget()
-        self.found = found = self.finder.process(cloud, mask, stamp_s, self.tools)
+        self.found = found = self.finder.process(cloud, mask, stamp_s, self.standing)
+        if self.standing.look(cloud, found, stamp_s):
+            self.finder.forget()
         if found.plane is not None and self._window.status == "starting":
             start_from_plane(self._window, found.plane.normal, found.plane.offset_m)
         if isinstance(found, NothingFound):
             return self._window.add_nothing(stamp_s, found.reason)
-        for note in found.notes:
+        for note in filter(None, (*found.notes, self.standing.beside(found.points_m))):
             self.remarks.add(stamp_s, note)
         estimate = self._window.add_frame(stamp_s, found.points_m, found.std_m, self.wrenches.at(stamp_s))
         if estimate is None or not self.tools.tools:

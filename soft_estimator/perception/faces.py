@@ -82,6 +82,9 @@ class Faces:
         things = {id(face.thing_m): face.thing_m for face in faces}
         self._things = [cKDTree(_thinned(points)) for points in things.values()]
 
+    def __reduce__(self) -> tuple[type[Faces], tuple[tuple[Face, ...]]]:
+        return Faces, (self.faces,)  # the trees are grown again
+
     def owned(self, points_m: np.ndarray, std_m: np.ndarray, stamp_s: float) -> np.ndarray:
         """Which points (n, 3) [m] with deviations (n,) [m] lie on a face or its thing, (n,) bool."""
         out = np.zeros(len(points_m), dtype=bool)
@@ -124,6 +127,13 @@ def still_there(faces: Sequence[Face], clouds: Iterable[Cloud], noise: NoiseSett
             image = _Image(cloud, np.isfinite(cloud.flat_m).all(axis=1), noise)
             left = {k: tally for k, tally in left.items() if tally.add(image).mean() <= _SEEN_THROUGH}
     return [faces[k] for k, tally in left.items() if tally.seen_again().mean() > 0.5]
+
+
+def seen_through(points_m: np.ndarray, cloud: Cloud, noise: NoiseSettings) -> np.ndarray:
+    """Which points (n, 3) [m] a cloud measures something behind, (n,) bool."""
+    if _measured(cloud) < _LEAST_POINTS:
+        return np.zeros(len(points_m), dtype=bool)
+    return _Image(cloud, np.isfinite(cloud.flat_m).all(axis=1), noise).look_for(points_m)[0]
 
 
 class _Image:

@@ -11,7 +11,7 @@ import numpy as np
 from soft_estimator.backends.cpu.cloud import find_flying, sort_out, split_by_plane
 from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels, mark_pieces
 from soft_estimator.backends.cpu.flying import regain_steep
-from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.cloud import Cloud, cloud_from_points
 from soft_estimator.perception.plane import NoPlane, PlaneFit, fit_support_plane
 from soft_estimator.perception.settings import ColourSettings, FinderSettings
 from soft_estimator.perception.thinning import thinned_along_view
@@ -233,3 +233,16 @@ def _as_mask(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _table_size(count: int) -> int:
     return 1 << max(4, int(2 * count).bit_length())
+
+
+def find_a_ball() -> None:
+    """Look for an object in two clouds of a ball, an organised one and a bare one: what that takes is then compiled."""
+    x, y = np.meshgrid(np.linspace(-0.4, 0.4, 160), np.linspace(-0.3, 0.3, 120))
+    depth = np.full(x.shape, 1.0)
+    hill = 0.01 - x**2 - y**2
+    depth[hill > 0] -= np.sqrt(hill[hill > 0])
+    points = np.stack([x * depth, y * depth, depth], axis=-1)
+    for shown in (points, points.reshape(-1, 3)):
+        finder = ObjectFinder()
+        for _ in range(2):
+            finder.process(cloud_from_points(shown))

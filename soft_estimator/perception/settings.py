@@ -88,7 +88,8 @@ class TrackSettings(Section):
         unit="m",
         low=0,
         low_open=True,
-        doc="the object's largest width, where its shape is known: a piece that is much wider is not, or not only, it",
+        doc="the object's largest width, where its shape is known: a piece that is much wider is not, or not only, it; "
+        "cloud_node then learns which flat things stand about",
     )
     own_share: float = quantity(
         0.7,

@@ -17,9 +17,10 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from soft_estimator.live.episodes import EpisodeWatch
 from soft_estimator.live.lateness import RecordingWatch
 from soft_estimator.live.tools import Tools
-from soft_estimator.perception.cloud import Cloud, cloud_from_points
-from soft_estimator.perception.objects import ObjectFinder, ObjectPoints
+from soft_estimator.perception.cloud import Cloud
+from soft_estimator.perception.objects import ObjectFinder, ObjectPoints, find_a_ball
 from soft_estimator.perception.settings import FinderSettings
+from soft_estimator.perception.standing import StandingFaces
 from soft_estimator.recordings.messages import seconds_of
 from soft_estimator.ros.conversions import (
     VIEWPOINT,
@@ -67,6 +68,7 @@ class CloudNode(Node):
             data = Path(self.settings.tools_data) if self.settings.tools_data else None
             self.tools = Tools(told, build_obstacles(told, folder, data))
             self.feed = ToolFeed(self, told, self.frames, self.health)
+        self.standing = self._standing()
         self.infos: deque[CameraInfo] = deque(maxlen=_INFOS)
         self.episodes = EpisodeWatch()
         self.points = self.create_publisher(PointCloud2, "object_points", 10)
@@ -85,7 +87,7 @@ class CloudNode(Node):
 
     def _warm_up(self) -> None:
         try:
-            _warm_up()
+            find_a_ball()  # compiled or loaded before the first cloud
         finally:
             self.preparing = False
 
@@ -126,12 +128,18 @@ class CloudNode(Node):
         self.came_s = monotonic()
         self.worker.put((monotonic(), message))
 
+    def _standing(self) -> StandingFaces | None:
+        """What learns which flat things stand about; only who knows how wide the object is can tell it from them."""
+        settings = self.finder.settings
+        return None if settings.track.size_m is None else StandingFaces(settings, settings.track.size_m, self.tools)
+
     def _change_finder(self, settings: FinderSettings) -> None:
         new = ObjectFinder(settings)
 
         def exchange() -> None:
             new.plane, new.track = self.finder.plane, self.finder.track
             self.finder = new
+            self.standing = self._standing()
 
         self.worker.ask("settings", exchange)
 
@@ -156,13 +164,16 @@ class CloudNode(Node):
         moved = message.header.frame_id.lstrip("/") != self.frames.settings.fixed_frame
         if self.tools is not None:
             self.feed.follow(self.tools, time_s)
-        found = self.finder.process(cloud, time_s=time_s, tools=self.tools)
+        found = self.finder.process(cloud, time_s=time_s, tools=self.standing or self.tools)
+        if self.standing is not None and self.standing.look(cloud, found, time_s):
+            self.finder.forget()
         header = header_at(stamp, self.frames.settings.fixed_frame)
         if isinstance(found, ObjectPoints):
             self.health.count("objects")
             seen_from = _viewpoint(cloud, len(found.points_m)) if moved else {}
             self.points.publish(message_from_points(header, found.points_m, std=found.std_m, **seen_from))
-            for note in found.notes:
+            beside = "" if self.standing is None else self.standing.beside(found.points_m)
+            for note in filter(None, (*found.notes, beside)):
                 self.health.warn("note", note)
         else:
             self.health.warn("object", found.reason)
@@ -183,19 +194,6 @@ class CloudNode(Node):
 def _viewpoint(cloud: Cloud, count: int) -> dict[str, np.ndarray]:
     """Where the camera is, with each point: the estimator may know it from nobody else."""
     return {name: np.full(count, at) for name, at in zip(VIEWPOINT, cloud.sensor_m)}
-
-
-def _warm_up() -> None:
-    """Have everything compiled or loaded before the first cloud: an organised one and a bare one, of a ball."""
-    x, y = np.meshgrid(np.linspace(-0.4, 0.4, 160), np.linspace(-0.3, 0.3, 120))
-    depth = np.full(x.shape, 1.0)
-    hill = 0.01 - x**2 - y**2
-    depth[hill > 0] -= np.sqrt(hill[hill > 0])
-    points = np.stack([x * depth, y * depth, depth], axis=-1)
-    for shown in (points, points.reshape(-1, 3)):
-        finder = ObjectFinder()
-        for _ in range(2):
-            finder.process(cloud_from_points(shown))
 
 
 def main(arguments: list[str] | None = None) -> int:

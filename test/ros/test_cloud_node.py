@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trimesh
 
 pytest.importorskip("rclpy")
 
@@ -17,7 +18,7 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
 from soft_estimator.camera.depth_sensor import observe_meshes
-from soft_estimator.camera.pinhole import PinholeCamera
+from soft_estimator.camera.pinhole import Mesh, PinholeCamera
 from soft_estimator.ros.conversions import (
     camera_info_message,
     depth_message,
@@ -39,8 +40,8 @@ def pose_parameters() -> dict[str, Any]:
     return {"sensor_frame": "camera", "sensor_pose": [*CAMERA.position_m.tolist(), *turn]}
 
 
-def depth() -> np.ndarray:
-    """A ball above a table, without noise."""
+def depth(*more: Mesh) -> np.ndarray:
+    """A ball above a table, and what stands beside it, without noise."""
     n = 40
     theta, phi = np.meshgrid(np.linspace(0, np.pi, n), np.linspace(0, 2 * np.pi, 2 * n), indexing="ij")
     ball = CENTRE + RADIUS * np.stack([np.sin(theta) * np.cos(phi), np.sin(theta) * np.sin(phi), np.cos(theta)], -1)
@@ -48,7 +49,7 @@ def depth() -> np.ndarray:
     a, b, c, d = (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:])
     faces = np.concatenate([np.stack(t, -1).reshape(-1, 3) for t in ((a, b, c), (a, c, d))])
     table = np.array([[-1.0, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
-    frame = observe_meshes(CAMERA, [(ball.reshape(-1, 3), faces), (table, np.array([[0, 1, 2], [0, 2, 3]]))])
+    frame = observe_meshes(CAMERA, [(ball.reshape(-1, 3), faces), (table, np.array([[0, 1, 2], [0, 2, 3]])), *more])
     return frame.depth_m
 
 
@@ -105,6 +106,29 @@ def test_the_ball_and_the_table_are_found(peer: Any, processes: Any) -> None:
     assert abs(offset) < 1e-3
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0
+
+
+def test_a_box_that_stands_there_is_told_and_none_of_the_object(peer: Any, processes: Any) -> None:
+    """The node knows how wide the ball is: nothing is found until eight looks in a second have told the box from it."""
+    process, publisher, found = start(peer, processes, **{"finder.track.size_m": 2 * RADIUS})
+    box = trimesh.creation.box((0.12, 0.2, 0.2))
+    seen = depth((np.asarray(box.vertices) + np.array([-0.117, 0.0, 0.1]), np.asarray(box.faces)))
+    points = CAMERA.rays() * np.where(seen > 0, seen, np.nan)[..., None]
+    stamps = iter(300.0 + np.arange(10_000) / 30)
+
+    def again() -> Any:
+        publisher.publish(cloud(next(stamps), points=points))
+        peer.spin(0.05)
+        return says(peer, "flat face of")()
+
+    status = peer.until(again, 120, "the box is told")
+    assert "no obstacle of the scene" in status.message and process.poll() is None
+    found.clear()
+    send_until(
+        peer, publisher, cloud(next(stamps) + 1.0, points=points), lambda: [m for m in found if m.width], "points"
+    )
+    alone, _ = object_from_message(next(m for m in found if m.width))
+    assert np.abs(np.linalg.norm(alone - CENTRE, axis=1) - RADIUS).max() < 0.004
 
 
 def test_bad_clouds_are_told_and_good_ones_still_work(peer: Any, processes: Any) -> None:
