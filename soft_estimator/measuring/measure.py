@@ -11,17 +11,7 @@ import numpy as np
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
-from soft_estimator.measuring.fit import (
-    LIVE_TABLE,
-    LONGEST_LIVE_STEP_S,
-    TABLE,
-    Fit,
-    add_obstacles,
-    contact_plain,
-    fit_drops,
-    scene_plain,
-    step_s,
-)
+from soft_estimator.measuring.fit import TABLE, Fit, add_obstacles, fit_drops, make_live, scene_plain
 from soft_estimator.measuring.looking import MeasureOptions, NotMeasured, Seen, look_at
 from soft_estimator.measuring.measurement import Measurement, shown_label
 from soft_estimator.measuring.sightings import Progress
@@ -77,9 +67,7 @@ def _measurement(
     for e in parameters:
         if e.label in ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s"):
             plain["material"][e.label] = plain["estimate"]["guess"][e.label] = float(e.value)
-    plain["time"]["step_s"] = step_s(seen.survey.rate_hz, LONGEST_LIVE_STEP_S)
-    plain["contact"] = contact_plain(seen.body, mass_kg, LIVE_TABLE)
-    add_obstacles(plain, seen.around, LIVE_TABLE)
+    make_live(plain, seen.body, mass_kg, seen.around, seen.survey.rate_hz)
     return Measurement(
         path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
         fit.estimates, [e for _, e in fit.after_drops], seen.survey.frames, fit.used, refusals,
