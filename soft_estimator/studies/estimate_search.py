@@ -10,6 +10,7 @@ import numpy as np
 from soft_estimator.config_estimation import EstimateConfig
 from soft_estimator.estimation.fitting.descent import fit_barzilai_borwein, fit_lbfgs, random_starts
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit, growing_windows
+from soft_estimator.estimation.fitting.modal_start import RIGID_FRAMES, is_thrown, rigid_start
 from soft_estimator.estimation.fitting.uncertainty import Posterior
 from soft_estimator.estimation.fitting.whole_clouds import CloudAnswer, fit_clouds
 from soft_estimator.estimation.problem import Evaluation, Problem
@@ -110,7 +111,11 @@ def _fit_one(
     if config.method == "barzilai_borwein":
         return fit_barzilai_borwein(problem, theta, **limit)
     settings = LeastSquaresSettings(max_iterations=config.max_iterations)
-    first = 1 if kept is None else kept.frames
+    first = 1
+    if kept is not None:
+        first = kept.frames
+    elif is_thrown(problem):
+        theta, first = rigid_start(problem, theta), min(RIGID_FRAMES, len(problem.frames))
     windows = [count for count in growing_windows(len(problem.frames)) if count >= first]
     return fit(problem, theta, windows=windows, settings=settings, progress=report, guess=guess)
 

@@ -16,7 +16,8 @@ from soft_estimator.backends.choose import choose_backend
 from soft_estimator.camera.depth_sensor import DepthNoise
 from soft_estimator.camera.scene_cameras import depth_noise, frame_times_s
 from soft_estimator.config import SceneConfig, load_scene
-from soft_estimator.config_estimation import PARAMETERS, NoiseConfig, PriorConfig
+from soft_estimator.config_estimation import NoiseConfig
+from soft_estimator.config_parameters import PARAMETERS, ObstaclePriorConfig, PriorConfig
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.step import Simulation
@@ -217,9 +218,11 @@ def test_mean_of_points_near_each_vertex() -> None:
 
 
 def test_every_parameter_has_a_guess_and_a_prior() -> None:
-    assert PARAMETERS == REGISTRY.names() == tuple(f.name for f in fields(PriorConfig))
-    for field in fields(PriorConfig):
-        assert field.metadata["rule"].doc.endswith(f" {REGISTRY[field.name].prior_std:g} if left out")
+    assert PARAMETERS == REGISTRY.names() == tuple(f.name for f in fields(PriorConfig) if f.name != "obstacles")
+    own = [(field, REGISTRY[f"obstacle_7_{field.name}"]) for field in fields(ObstaclePriorConfig)[:-1]]
+    assert len(own) == len(REGISTRY.of_each())
+    for field, kind in [*own, *((f, REGISTRY[f.name]) for f in fields(PriorConfig) if f.name != "obstacles")]:
+        assert field.metadata["rule"].doc.endswith(f" {kind.prior_std:g} if left out")
 
 
 def test_the_default_noise_is_that_of_the_simulated_sensor() -> None:

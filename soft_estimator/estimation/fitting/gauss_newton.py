@@ -175,14 +175,15 @@ def _damped_on(objective: Objective[P], at: P, rule: Damping, damping: float, fa
 
 
 def damped_step(
-    hessian: np.ndarray, gradient: np.ndarray, damping: float, longest: float, limited: int | None = None
+    hessian: np.ndarray, gradient: np.ndarray, damping: float, longest: float | np.ndarray, limited: int | None = None
 ) -> Step:
-    """The step -(H + λ diag H)⁻¹ g, cut to a longest one of any of the first `limited` variables (default: all).
+    """The step -(H + λ diag H)⁻¹ g, cut to a longest one of any of the first `limited` variables (default: all); of
+    each its own, where there are several.
 
     Solved in units in which the diagonal of H is one: variables of different sizes then lose no digits to each other.
     """
     scale = np.sqrt(np.diag(hessian))
     inner = hessian / np.outer(scale, scale) + damping * np.eye(len(scale))
     by = -np.linalg.solve(inner, gradient / scale) / scale
-    by = by * min(1.0, longest / max(float(np.abs(by[:limited]).max()), 1e-300))
+    by = by * min(1.0, 1.0 / max(float((np.abs(by[:limited]) / longest).max()), 1e-300))
     return Step(by, float(-(gradient @ by) - 0.5 * by @ hessian @ by))

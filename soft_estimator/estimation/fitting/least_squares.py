@@ -19,6 +19,7 @@ from soft_estimator.estimation.fitting.gauss_newton import (
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.physics.solver import SolverError
 
+NOTHING_PROMISED = "no further decrease is promised: at the minimum to working accuracy"
 Progress = Callable[[int, int, Evaluation], None]
 Note = Callable[[Evaluation], None]
 
@@ -29,7 +30,7 @@ class LeastSquaresSettings:
     one).
 
     cost_tolerance: stop when the cost falls by less than this part. max_iterations: for each window. max_step:
-    longest step of a variable in θ.
+    longest step of a variable in θ, of one with a unit and a wider prior in standard deviations of that.
     """
 
     step_tolerance: float = 1e-4
@@ -167,18 +168,28 @@ class _Distances:
         self.problem, self.frames, self.settings, self.note = problem, frames, settings, note
         self.keeps_jacobian, self._promised, self._hardly = not more_to_come, np.inf, _HARDLY
         self.more_to_come = more_to_come
+        # Of numbers with a unit the prior tells what is far: a body's turn may be off by twenty radians a second.
+        linear = np.array([v.transform == "linear" for v in problem.variables.variables])
+        self.longest = np.where(linear, np.maximum(problem.variables.prior_std, 1.0), 1.0)
 
     def step(self, at: Evaluation, damping: float) -> Step:
-        return damped_step(*normal_equations(self.problem, at), damping, self.settings.max_step)
+        return damped_step(*normal_equations(self.problem, at), damping, self.settings.max_step * self.longest)
 
     def moved(self, at: Evaluation, step: Step) -> Evaluation:
+        last = self.keeps_jacobian and self._seems_last(at, step)
         self._promised, self._hardly = step.predicted, self._hardly_at(at)
         theta, since = at.theta + step.by, at.theta if at.linearised_at is None else at.linearised_at
         limits = np.array([v.kind.linear_within for v in self.problem.variables.variables])
-        if not self.keeps_jacobian or (np.abs(theta - since) > _KEPT_WITHIN * limits).any():
+        if not self.keeps_jacobian or last or (np.abs(theta - since) > _KEPT_WITHIN * limits).any():
             return self.problem.evaluate(theta, self.frames, jacobian=True)
         moved = self.problem.evaluate(theta, self.frames)
         return replace(moved, jacobian=at.jacobian, linearised_at=since)
+
+    def _seems_last(self, at: Evaluation, step: Step) -> bool:
+        """Whether the step after one along a kept Jacobian would not be tried, if promises go on to fall as from the
+        last step to this one: where it leads the Jacobian is wanted, and taken with the motion instead of after it."""
+        enough = _KEPT_HARDLY * self._hardly_at(at)
+        return at.linearised_at is not None and step.predicted**2 < enough * self._promised
 
     def _hardly_at(self, at: Evaluation) -> float:
         noise = max(1.0, 2.0 * at.cost / len(at.residual))  # its variance over the stated one
@@ -201,7 +212,7 @@ class _Distances:
         to its own one."""
         s = self.settings
         if at.linearised_at is not None and step.predicted < _KEPT_HARDLY * self._hardly_at(at):
-            return "no further decrease is promised: at the minimum to working accuracy"
+            return NOTHING_PROMISED
         if self.more_to_come and (step.longest < s.step_tolerance or step.predicted < s.cost_tolerance * at.cost):
             return "near enough to go on with more frames"
         return ""
@@ -211,6 +222,8 @@ class _Distances:
             return f"step below {self.settings.step_tolerance:g}"
         if at.cost - trial.cost < self.settings.cost_tolerance * max(trial.cost, 1e-12):
             return f"cost fell by less than {self.settings.cost_tolerance:g} of itself"
+        if at.linearised_at is not None and trial.linearised_at is None and self.is_settled(trial):
+            return NOTHING_PROMISED
         return ""
 
     def stop_failed(self, step: Step) -> str:
@@ -233,5 +246,5 @@ def normal_equations(problem: Problem, at: Evaluation) -> tuple[np.ndarray, np.n
     """Gauss-Newton Hessian and gradient of the cost, prior included."""
     v, j = problem.variables, at.known_jacobian
     prior = 1.0 / v.prior_std**2
-    hessian = j.T @ (j * at.weight[:, None]) + np.diag(prior)
+    hessian = at.information + np.diag(prior)
     return hessian, j.T @ at.slope + prior * (at.theta - v.prior_mean)
