@@ -151,12 +151,22 @@ class SurfacePatches:
         """Patch (n,), stated noise [m] (n,) and nearest neighbour (n,) of a frame's residuals."""
         if not isinstance(frame, ObservedFrame) or len(frame.points_m) != count:
             return np.full(count, -1), np.full(count, np.nan), np.arange(count)
-        neighbour = neighbours_of(frame.points_m) if count >= LEAST_POINTS else np.arange(count)
-        return self.at(frame.points_m, u), frame.std_m, neighbour
+        return self.at(frame.points_m, u), frame.std_m, _neighbours(frame.points_m)
 
     def at(self, points_m: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Patch of each of some points (n, 3) [m] at the body displaced by u (N, 3) [m], (n,)."""
-        return self.of_vertex[cKDTree(self.body.surface_positions_m(u)).query(points_m)[1]]
+        tree = cKDTree(self.body.surface_positions_m(u), compact_nodes=False, balanced_tree=False)  # for one look only
+        return self.of_vertex[tree.query(points_m)[1]]
+
+
+def few_of(frame: ObservedFrame, patch: np.ndarray, chosen: np.ndarray) -> Places:
+    """Places of some of a frame's points, whose patches (n,) are known; chosen: which ones, (m,)."""
+    return patch[chosen], frame.std_m[chosen], _neighbours(frame.points_m[chosen])
+
+
+def _neighbours(points_m: np.ndarray) -> np.ndarray:
+    """The nearest other point of each, (n,); itself where there are too few for a neighbourhood."""
+    return neighbours_of(points_m) if len(points_m) >= LEAST_POINTS else np.arange(len(points_m))
 
 
 def _small_patches(body: Body) -> SurfacePatches:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.backends.interface import Backend
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.residuals.carried_field import CarriedField, carry_field
 from soft_estimator.estimation.residuals.interface import Frame, Kinds, Residual, weigh_all
 from soft_estimator.estimation.residuals.robust import RobustLoss
@@ -34,7 +35,7 @@ class Evaluation:
         cost: misfit plus prior. gradient: of the cost by θ, (P,), None where not asked for.
         residual: of all frames in order, (n,). slope: derivative of the misfit by each. weight: its curvature, as
             Gauss-Newton takes it; for whitened residuals that of the robust loss, 0-1.
-        frame: which frame each residual belongs to. whitened: which are in standard deviations.
+        frame: which frame each residual belongs to, rising. whitened: which are in standard deviations.
         jacobian: ∂residual/∂θ, (n, P), None where not asked for. far: measurements too far off for more than a rough
             direction. linearised_at: the θ that the Jacobian is of, None where it is this one.
     """
@@ -58,6 +59,16 @@ class Evaluation:
         if self.jacobian is None:
             raise ValueError("this evaluation holds no Jacobian; evaluate with jacobian=True")
         return self.jacobian
+
+    @cached_property
+    def weighted(self) -> np.ndarray:
+        """Rows of the Jacobian times their weights, (n, P)."""
+        return self.known_jacobian * self.weight[:, None]
+
+    @cached_property
+    def information(self) -> np.ndarray:
+        """JᵀWJ, (P, P)."""
+        return self.known_jacobian.T @ self.weighted
 
     @property
     def known_gradient(self) -> np.ndarray:

@@ -92,27 +92,25 @@ def test_halves_that_disagree_widen(apart: float, expected: float) -> None:
     one = np.ones(100)
     at = Evaluation(np.zeros(1), 0.0, 0.0, residual, residual, one, frame, one.astype(bool), 0, jacobian=rows)
     before = Before(np.array([[1e-9]]), np.zeros(1))  # of no weight
-    assert halves_apart(at, rows * residual[:, None], 1.0, before) == pytest.approx([expected], rel=1e-6)
+    assert halves_apart(at, 1.0, before) == pytest.approx([expected], rel=1e-6)
 
 
-def one_half_alone(second: float) -> tuple[Evaluation, np.ndarray]:
-    """Residuals of two halves, of which only the later one moves with the second variable, at so much of it; and what
-    each pulls by."""
+def one_half_alone(second: float) -> Evaluation:
+    """Residuals of two halves, of which only the later one moves with the second variable, at so much of it."""
     frame, one = np.repeat([0, 1], 50), np.ones(100)
     rows = np.stack([one, np.where(frame == 1, np.linspace(-5, 5, 100), 0.0)], axis=1)
     noise = np.random.default_rng(0).normal(size=100)
     residual = noise - rows @ np.linalg.lstsq(rows, noise, rcond=None)[0] + second * rows[:, 1]
-    at = Evaluation(
+    return Evaluation(
         np.array([0.0, second]), 0.0, 0.0, residual, residual, one, frame, one.astype(bool), 0, jacobian=rows
     )
-    return at, rows * residual[:, None]
 
 
 @pytest.mark.parametrize("known", [0.0, 1e-9])
 def test_what_one_half_shows_nothing_of_widens_nothing(known: float) -> None:
     """Nothing was known of the second variable before, or as good as nothing."""
-    at, pull = one_half_alone(0.0)
-    apart = halves_apart(at, pull, 1.0, Before(np.diag([0.0, known]), np.zeros(2)))
+    at = one_half_alone(0.0)
+    apart = halves_apart(at, 1.0, Before(np.diag([0.0, known]), np.zeros(2)))
     assert np.isfinite(apart).all() and apart[1] == 1.0
 
 
@@ -122,10 +120,10 @@ def test_halves_that_agree_widen_nothing_beside_the_minimum() -> None:
     deviations away."""
     prior = np.diag([0.0, 1 / 1.5**2])
     deviation = 1 / np.sqrt((np.linspace(-5, 5, 100)[50:] ** 2).sum() + prior[1, 1])
-    at, pull = one_half_alone(0.3 * deviation)
-    taken_for_prior = pull[at.frame == 1].sum(axis=0)[1] * 1.5
+    at = one_half_alone(0.3 * deviation)
+    taken_for_prior = (at.slope @ at.known_jacobian)[1] * 1.5
     assert taken_for_prior > 8
-    apart = halves_apart(at, pull, 1.0, Before(prior, prior @ at.theta))
+    apart = halves_apart(at, 1.0, Before(prior, prior @ at.theta))
     np.testing.assert_array_less(apart, 1.96)
     assert apart[1] == 1.0
 

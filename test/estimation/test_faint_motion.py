@@ -9,9 +9,9 @@ import pytest
 from coverage_cases import scene_of, shape_of
 from estimation_experiments import Experiment, surface_frame
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.clock import RATE
-from soft_estimator.estimation.fitting.explained import explained_cost, patch_columns
+from soft_estimator.estimation.fitting.explained import explained_cost, explained_residual, patch_columns
 from soft_estimator.estimation.fitting.faint_motion import (
     SHOWN,
     _costs_of_still,
@@ -159,6 +159,23 @@ def test_a_body_too_stiff_to_move_may_still_lie_elsewhere(torus: Experiment) -> 
     assert costs[-1] == pytest.approx(whole, rel=1e-6)
     # Every frame adds what it leaves: the first ones alone cost no more than all of them.
     assert len(costs) > 1 and (np.diff(costs) > 0).all()
+
+
+def test_columns_of_patches_are_summed_where_they_are(torus: Experiment) -> None:
+    """A patch's column, zero off the patch, is kept sparse: costs and residuals are those of whole columns, wherever
+    among others it stands."""
+    variables = make_variables(torus.truth, ["youngs_modulus_pa", "translation_m"])
+    problem = Problem(torus.model, variables, torus.frames(STD_M)[:2], field=torus.field, known=KnownToConfig())
+    theta = variables.start() + np.array([0.1, 1e-3, 0.0, -1e-3])
+    at, look = problem.evaluate(theta, jacobian=True), inspect_fit(problem, theta, [])
+    patches = 5e-4 * patch_columns(np.where(look.small_patch == 3, -1, look.small_patch), look.by_offset)
+    one, dense = at.residual[:, None], patches.toarray()
+    assert patches.nnz == (look.small_patch != 3).sum() < 0.1 * dense.size
+    for some in (slice(0), slice(None)):
+        few, many = [one, patches[:, some], 2 * one], [one, dense[:, some], 2 * one]
+        assert explained_cost(problem, at, few, 1.3) == pytest.approx(explained_cost(problem, at, many, 1.3), rel=1e-9)
+        left = explained_residual(problem, at, few, 1.3)
+        np.testing.assert_allclose(left, explained_residual(problem, at, many, 1.3), atol=1e-7)
 
 
 def test_several_questions_of_a_fit_simulate_it_once(torus: Experiment) -> None:

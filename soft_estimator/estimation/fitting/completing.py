@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from soft_estimator.config_estimation import KnownToConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import allowance_m, shape_std_m
 from soft_estimator.estimation.fitting.clock import with_clock
 from soft_estimator.estimation.fitting.consider import Effect, details_effect, effects, model_effect
+from soft_estimator.estimation.fitting.modal_start import with_small_bend
 from soft_estimator.estimation.fitting.told_plane import with_told_plane
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
@@ -50,6 +51,7 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     judged = judge(evidence_of(problem, at, inspection))
     verdict = with_pose(judged, problem.variables, found.theta, total, problem.model, known)
     verdict = with_told_plane(verdict, problem.variables, found.theta)
+    verdict = with_small_bend(verdict, problem, found.theta)
     verdict = with_clock(verdict, problem, at, inspection, found.noise_scale)
     return _with(problem, replace(found, covariance=total), statistical, tuple(moved), verdict)
 

@@ -8,6 +8,7 @@ such errors. A search that has not come to its minimum is off by the way that is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,35 +39,29 @@ def widening(at: Evaluation, covariance: np.ndarray, scale: float, patch: np.nda
         at: at the minimum, with its Jacobian. covariance: (JᵀWJ + prior)⁻¹. scale: noise over the stated one.
         patch: of each residual, (n,), -1 for none. before: what was known without them, the prior of `covariance`.
     """
-    pull = _pull(at, scale)
-    widen = np.maximum(_of_frames(at, pull, covariance), beyond_chance(halves_apart(at, pull, scale, before), 1))
-    clouds = patch >= 0
-    used, place = np.unique(patch[clouds], return_inverse=True)
-    if len(used) < _LEAST_PATCHES:
+    widen = np.maximum(frame_widening(at, covariance, scale), beyond_chance(halves_apart(at, scale, before), 1))
+    clouds = np.flatnonzero(patch >= 0)
+    seen = np.bincount(patch[clouds]) > 0
+    count = int(seen.sum())
+    if count < _LEAST_PATCHES:
         return widen
-    scores = _scores(pull[clouds], place, len(used))
-    return np.maximum(widen, beyond_chance(unit_widening(scores, covariance), len(used) - 1))
+    place = (np.cumsum(seen) - 1)[patch[clouds]]
+    units = sp.csr_matrix((_slope(at, scale)[clouds], (place, clouds)), (count, len(patch)))
+    scores = units @ at.known_jacobian
+    return np.maximum(widen, beyond_chance(unit_widening(scores, covariance), count - 1))
 
 
 def frame_widening(at: Evaluation, covariance: np.ndarray, scale: float) -> np.ndarray:
     """The same of what frames alone show."""
-    return _of_frames(at, _pull(at, scale), covariance)
+    frames = int(at.frame[-1]) + 1
+    jacobian, slope, ends = at.known_jacobian, _slope(at, scale), np.searchsorted(at.frame, np.arange(frames + 1))
+    scores = np.array([slope[a:b] @ jacobian[a:b] for a, b in pairwise(ends)])
+    return beyond_chance(unit_widening(scores, covariance), frames - 1)
 
 
-def _of_frames(at: Evaluation, pull: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    frames = int(at.frame.max()) + 1
-    return beyond_chance(unit_widening(_scores(pull, at.frame, frames), covariance), frames - 1)
-
-
-def _pull(at: Evaluation, scale: float) -> np.ndarray:
-    """What each residual pulls at the variables by, (n, P)."""
-    return at.known_jacobian * (at.slope / np.where(at.whitened, scale, 1.0) ** 2)[:, None]
-
-
-def _scores(pull: np.ndarray, unit: np.ndarray, count: int) -> np.ndarray:
-    """Sums of the residuals' pulls (n, P) over units, (count, P)."""
-    rows = np.arange(len(unit))
-    return sp.csr_matrix((np.ones(len(unit)), (unit, rows)), (count, len(unit))) @ pull
+def _slope(at: Evaluation, scale: float) -> np.ndarray:
+    """What each residual pulls at the variables by along its row of the Jacobian, (n,)."""
+    return at.slope / np.where(at.whitened, scale, 1.0) ** 2
 
 
 def beyond_chance(widen: np.ndarray, freedom: int) -> np.ndarray:
@@ -76,7 +71,7 @@ def beyond_chance(widen: np.ndarray, freedom: int) -> np.ndarray:
     return np.where(widen > limit, widen, 1.0)
 
 
-def halves_apart(at: Evaluation, pull: np.ndarray, scale: float, before: Before) -> np.ndarray:
+def halves_apart(at: Evaluation, scale: float, before: Before) -> np.ndarray:
     """By how many of their common standard deviations the estimates from the earlier and from the later half of the
     residuals differ, (P,), at least 1: each half's own Gauss-Newton step from where they are.
 
@@ -84,18 +79,19 @@ def halves_apart(at: Evaluation, pull: np.ndarray, scale: float, before: Before)
     what was known before, sent the half that shows nothing of a variable far away, and made a window's damping seem 25
     deviations apart where it is 0.03.
     """
-    frames, count = int(at.frame.max()) + 1, len(before.gradient)
-    late = at.frame >= np.searchsorted(np.cumsum(np.bincount(at.frame, minlength=frames)), 0.5 * len(at.frame)) + 1
-    if frames < 2 or late.all() or not late.any():
+    rows, count = len(at.frame), len(before.gradient)
+    middle = int(np.searchsorted(at.frame, at.frame[(rows - 1) // 2], side="right"))  # after the frame that holds it
+    if middle == rows:
         return np.ones(count)
-    weight = at.weight / np.where(at.whitened, scale, 1.0) ** 2
-    jacobian, apart, variance = at.known_jacobian, np.zeros(count), np.zeros(count)
-    for half, sign in ((~late, -1.0), (late, 1.0)):
+    jacobian, slope, unit = at.known_jacobian, _slope(at, scale), np.where(at.whitened, scale, 1.0) ** 2
+    weighted = at.weighted if (unit == 1.0).all() else at.weighted / unit[:, None]
+    apart, variance = np.zeros(count), np.zeros(count)
+    for half, sign in ((slice(None, middle), -1.0), (slice(middle, None), 1.0)):
         try:
-            own = np.linalg.inv(before.information + jacobian[half].T @ (jacobian[half] * weight[half, None]))
+            own = np.linalg.inv(before.information + jacobian[half].T @ weighted[half])
         except np.linalg.LinAlgError:  # of a variable that a half shows nothing of nothing was known before
             return np.ones(count)
-        apart += sign * own @ (before.gradient + pull[half].sum(axis=0))
+        apart += sign * own @ (before.gradient + slope[half] @ jacobian[half])
         variance += np.diag(own)
     return np.maximum(np.abs(apart) / np.sqrt(variance), 1.0)
 

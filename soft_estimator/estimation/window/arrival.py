@@ -89,8 +89,9 @@ def rigid_modes(body: Body, moment: Moment, backend: Backend) -> np.ndarray:
     arm = place - (body.node_volume_m3 / body.volume_m3) @ place
     modes = np.zeros((len(arm), 3, 6))
     for axis in range(3):
+        after, last = (axis + 1) % 3, (axis + 2) % 3
         modes[:, axis, axis] = 1.0
-        modes[:, :, 3 + axis] = np.cross(np.eye(3)[axis], arm)
+        modes[:, after, 3 + axis], modes[:, last, 3 + axis] = -arm[:, last], arm[:, after]  # the axis × the arm
     return modes
 
 
@@ -135,10 +136,8 @@ def marginalise(
     their information counts.
     """
     for rows, by_fixed in frames:
-        jacobian = rows.known_jacobian
-        more = trust * jacobian.T @ (jacobian * rows.weight[:, None])
-        moved = trust * jacobian.T @ (rows.weight[:, None] * by_fixed)
-        knowledge = knowledge.joined(z, more, trust * jacobian.T @ rows.slope, moved)
+        more, moved = trust * rows.information, trust * rows.weighted.T @ by_fixed
+        knowledge = knowledge.joined(z, more, trust * rows.known_jacobian.T @ rows.slope, moved)
         information = information + more
     return knowledge, information
 

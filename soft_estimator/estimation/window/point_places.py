@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.inspection import Places, SurfacePatches
+from soft_estimator.estimation.inspection import Places, SurfacePatches, few_of
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.physics.body import Body
@@ -62,5 +62,5 @@ class PointPlaces:
             found = self.patches.of(frame, u, count)
             return FramePlaces(found[0], np.arange(count), found)
         chosen = np.linspace(0, count - 1, _MOST_POINTS).astype(np.int64)
-        few = replace(frame, points_m=frame.points_m[chosen], std_m=frame.std_m[chosen])
-        return FramePlaces(self.patches.at(frame.points_m, u), chosen, self.patches.of(few, u, len(chosen)))
+        patch = self.patches.at(frame.points_m, u)
+        return FramePlaces(patch, chosen, few_of(frame, patch, chosen))

@@ -203,8 +203,7 @@ class WindowFit:
         return damped_step(self._hessian(rows), gradient, damping, _LONGEST_STEP)
 
     def _hessian(self, rows: Evaluation) -> np.ndarray:
-        jacobian = rows.known_jacobian
-        return jacobian.T @ (jacobian * rows.weight[:, None]) + self.knowledge.information
+        return rows.information + self.knowledge.information
 
     def stop_before(self, at: WindowRun, step: Step) -> str:
         if self._reaches(at, step.by):
@@ -247,20 +246,16 @@ class WindowFit:
     def _cost(self, at: WindowRun) -> float:
         return self.rows.misfit(at.frames, self.scale) + self.knowledge.cost(at.z)
 
-    def _evaluation(self, at: WindowRun, step: np.ndarray | None = None) -> Evaluation:
-        """The window's rows as an evaluation, in units of the noise that is seen; `step` (P,) further if given."""
-        key = (at.frames, self.scale)
-        if step is not None or self._last is None or self._last[0][0] is not key[0] or self._last[0][1] != key[1]:
-            evaluation = self.rows.evaluation(at.frames, at.z, self.scale, step)
-            if step is not None:
-                return evaluation
-            self._last = key, evaluation
+    def _evaluation(self, at: WindowRun) -> Evaluation:
+        """The window's rows as an evaluation, in units of the noise that is seen."""
+        if self._last is None or self._last[0][0] is not at.frames or self._last[0][1] != self.scale:
+            self._last = (at.frames, self.scale), self.rows.evaluation(at.frames, at.z, self.scale)
         return self._last[1]
 
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
         step = self._free_step()
-        rows = self._evaluation(self.at, step.by)
+        rows = self.rows.stepped(self._evaluation(self.at), self.frames, step.by)
         data, _ = self._data(rows, self.at.z + step.by)
         covariance = inverse_of(self.knowledge.information + data)
         if self._far(step.by, covariance):  # how far the minimum really is nobody knows yet: about as far as that
@@ -300,15 +295,13 @@ class WindowFit:
     def _pulled(self, rows: Evaluation, before: np.ndarray, off: np.ndarray) -> np.ndarray:
         """How far the minimum moves, (P, ...), where the knowledge before the frames moves by `before` (P, ...) and the
         rows' residuals change by `off` (n, ...)."""
-        jacobian, known = rows.known_jacobian, self.knowledge.information
-        weighted = (jacobian * rows.weight[:, None]).T
-        return inverse_of(known + weighted @ jacobian) @ (known @ before - weighted @ off)
+        known = self.knowledge.information
+        return inverse_of(known + rows.information) @ (known @ before - rows.weighted.T @ off)
 
     def _data(self, at: Evaluation, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider; z: of
         the evaluation."""
-        jacobian = at.known_jacobian
-        information = jacobian.T @ (jacobian * at.weight[:, None])
+        information = at.information
         before = Before(self.knowledge.information, self.knowledge.gradient(z))
         whole, patch = inverse_of(before.information + information), self.details.places.patch(self.frames)
         widen = np.minimum(widening(at, whole, 1.0, patch, before), _WIDEST)
@@ -331,6 +324,8 @@ class WindowFit:
     def newest_memory(self, z: np.ndarray) -> dict[str, np.ndarray]:
         """What the model's terms remember at the newest frame, with the variables at z."""
         last, host = self.frames[-1], self.motion.backend.to_host
+        if not last.after.state.memory:
+            return {}
         a, b = (m.moved(z - self.at.z).state.memory for m in (last.before, last.after))
         # One that begins with the last step was zero before it.
         return {n: host(between(a.get(n, 0.0 * b[n]), b[n], last.share)).astype(np.float64) for n in b}
@@ -379,7 +374,7 @@ class WindowFit:
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
         # Of all frames, of which these are the first: places that are not asked for are forgotten.
         fixed = self.rows.by_fixed(self.frames, self.scale)
-        seen = [(self._evaluation(replace(self.at, frames=[e])), by_fixed) for e, by_fixed in zip(dropped, fixed)]
+        seen = [(self.rows.evaluation([e], z, self.scale), by_fixed) for e, by_fixed in zip(dropped, fixed)]
         knowledge, information = marginalise(self.knowledge, self.information, z, seen, trust)
         if forgetting > 0:
             # Of the material only: what is known of the motion is kept fresh by the drift.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,16 +42,10 @@ class WindowRows:
         weighed, _, _ = weigh_all(self.kinds, [e.frame for e in frames], residuals, self.loss)
         return _summed(weighed.value, residuals)
 
-    def evaluation(
-        self, frames: Sequence[PredictedFrame], z: np.ndarray, scale: float, step: np.ndarray | None = None
-    ) -> Evaluation:
-        """Frames predicted at z (P,) as an evaluation without a prior; with the variables `step` (P,) further if
-        given."""
+    def evaluation(self, frames: Sequence[PredictedFrame], z: np.ndarray, scale: float) -> Evaluation:
+        """Frames predicted at z (P,) as an evaluation without a prior."""
         units = self.units(frames, scale)
-        rows = [e.jacobian / unit for e, unit in zip(frames, units)]
         residuals = [e.residual / unit for e, unit in zip(frames, units)]
-        if step is not None:
-            residuals = [r + j @ step for r, j in zip(residuals, rows)]
         weighed, frame, whitened = weigh_all(self.kinds, [e.frame for e in frames], residuals, self.loss)
         misfit = _summed(weighed.value, residuals)
         return Evaluation(
@@ -64,8 +58,16 @@ class WindowRows:
             frame=frame,
             whitened=whitened,
             far=0,
-            jacobian=np.concatenate(rows),
+            jacobian=np.concatenate([e.jacobian / unit for e, unit in zip(frames, units)]),
         )
+
+    def stepped(self, at: Evaluation, frames: Sequence[PredictedFrame], step: np.ndarray) -> Evaluation:
+        """An evaluation of these frames with the variables `step` (P,) further, along its Jacobian."""
+        residual = at.residual + at.known_jacobian @ step
+        residuals = np.split(residual, np.cumsum([len(e.residual) for e in frames])[:-1])
+        weighed, _, _ = weigh_all(self.kinds, [e.frame for e in frames], residuals, self.loss)
+        misfit = _summed(weighed.value, residuals)
+        return replace(at, cost=misfit, misfit=misfit, residual=residual, slope=weighed.slope, weight=weighed.weight)
 
     def by_fixed(self, frames: Sequence[PredictedFrame], scale: float) -> list[np.ndarray]:
         """Change of each frame's residuals with what is held fixed, (n, K)."""
