@@ -14,7 +14,8 @@ from cuda_scenes import Scene, block, model_of
 from soft_estimator.backends.cuda import load_cuda_backend, stepper
 from soft_estimator.backends.cuda.linear import BatchSolver
 from soft_estimator.backends.interface import Backend
-from soft_estimator.physics.fused import FusedBatch, failed
+from soft_estimator.physics.fused import FusedBatch
+from soft_estimator.physics.fused_guard import failed
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation

@@ -54,8 +54,7 @@ class FrictionConfig(Section):
         1,
         low=1,
         high=64,
-        doc="shorter steps that a step is cut into while something rubs: what slides in a blow wants 0.25 ms or less. "
-        "With more than 1 a GPU goes loop by loop",
+        doc="shorter steps that a step is cut into while something rubs: what slides in a blow wants 0.25 ms or less",
     )
 
 

@@ -1,4 +1,4 @@
-"""Simulation and adjoint on a backend that runs whole steps by itself (`backend.stepper`): same numbers, no waiting.
+"""Simulations on a backend that runs whole steps by itself (`backend.stepper`): same numbers, no waiting.
 
 The plain classes ask the backend for one loop at a time and wait for every solve. Here the steps are only started; the
 solves' reports are read once at the end, and a step whose solve failed is done again the plain way, which knows how
@@ -8,7 +8,7 @@ to rescue it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any
 
@@ -16,13 +16,13 @@ import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend, Paths
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
-from soft_estimator.physics.fused_guard import failed, first_unsound
+from soft_estimator.physics.fused_guard import first_unsound, sound_together
 from soft_estimator.physics.fused_obstacles import ObstaclePoses, ground_of, touchables
 from soft_estimator.physics.fused_setup import StartedSimulation, add_sums, body_arrays, material_row
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
-from soft_estimator.physics.solver import SolveReport, SolverError
+from soft_estimator.physics.solver import SolveReport
 from soft_estimator.physics.state import State
 
 _SCHEME = (
@@ -44,6 +44,11 @@ def can_fuse(model: Model, backend: Backend) -> bool:
     if backend.stepper is None or not known or not plain:
         return False
     return all(touched.law.implicit for touched in touchables(model) if touched.presses)
+
+
+def cuts_steps(model: Model) -> bool:
+    """Whether steps in which something rubs are cut into shorter ones."""
+    return any(touched.rubs and touched.law.substeps > 1 for touched in touchables(model))
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Roll:
 
 
 class FusedBatch:
-    """Several parameter sets of one model, stepped together."""
+    """Several parameter sets of one model, stepped together; steps that something rubs in are not cut."""
 
     def __init__(self, model: Model, parameters: Sequence[Parameters], backend: Backend) -> None:
         if not can_fuse(model, backend):
@@ -197,7 +202,27 @@ class FusedSimulation(StartedSimulation):
     def __init__(self, model: Model, parameters: Parameters, backend: Backend) -> None:
         super().__init__(model, parameters, backend)
         self.batch = FusedBatch(model, [parameters], backend)
+        self._cuts = cuts_steps(model)
         self._tangent_steps: dict[int, Any] = {}  # by the number of directions
+        self._first_parts: dict[int, FusedSimulation] = {}  # by how many make a step
+
+    def _bind(self, parameters: Parameters) -> None:
+        super()._bind(parameters)
+        self._parts: dict[int, FusedSimulation] = {}
+
+    def part(self, count: int) -> FusedSimulation:
+        """This simulation with whole steps of such a part of its own, on device arrays of their own."""
+        if count not in self._first_parts:
+            self._first_parts[count] = FusedSimulation(self.model.in_parts(count), self.parameters, self.backend)
+        if count not in self._parts:
+            self._parts[count] = self._first_parts[count].renewed(self.parameters)
+        return self._parts[count]
+
+    def through_parts(self, before: State, after: State) -> list[State]:
+        """The states from one to the next where the step between them was cut."""
+        part = self.part(after.substeps)
+        part.batch.serve(part)
+        return [*part.batch.roll([before], after.substeps).states()[:-1], after]
 
     def renewed(self, parameters: Parameters) -> FusedSimulation:
         """This simulation with other parameters, on the same device arrays."""
@@ -219,18 +244,19 @@ class FusedSimulation(StartedSimulation):
 
         on_rescue: told of every state that the plain step had to find; may raise to give up.
         """
-        self.batch.serve(self)
         states: list[State] = [state]
         reports: list[SolveReport] = []
         at_once = steps
         while len(reports) < steps:
-            roll = self.batch.roll([states[-1]], min(at_once, steps - len(reports)))
-            host, guard = (x[:, 0] for x in roll.judged(self.backend))
-            good = first_unsound(self, host, guard)
-            states += roll.states()[1 : good + 1]
-            reports += [SolveReport(int(row[0]), float(row[1])) for row in host[:good]]
-            at_once = 2 * at_once
-            if good < len(host):  # the plain step rescues the solve or falls back, or says why it cannot
+            count = self.substeps(states[-1]) if self._cuts else 1
+            if count > 1:
+                made, solved, sound = self._step_in_parts(states[-1], count)
+            else:
+                made, solved, sound = self._steps(states[-1], min(at_once, steps - len(reports)))
+            states += made
+            reports += solved
+            at_once = 1 if count > 1 else 2 * at_once
+            if not sound:  # the plain step rescues the solve or falls back, or says why it cannot
                 after, report = self.step(states[-1])
                 states.append(after)
                 reports.append(report.solve)
@@ -239,45 +265,30 @@ class FusedSimulation(StartedSimulation):
                 at_once = 1  # where one step failed the next may: do not start many for nothing
         return states, reports
 
+    def _steps(self, state: State, steps: int) -> tuple[list[State], list[SolveReport], bool]:
+        """The states after whole steps, as far as these can be trusted and none of them should have been cut; how their
+        solves went; whether all that was made can be trusted."""
+        self.batch.serve(self)
+        roll = self.batch.roll([state], steps)
+        host, guard = (x[:, 0] for x in roll.judged(self.backend))
+        good = first_unsound(self, host, guard)
+        states = roll.states()[1 : good + 1]
+        if self._cuts:
+            cut = next((k for k, begun in enumerate(states, 1) if self.substeps(begun) > 1), steps)
+            if cut < good or (cut == good < steps):
+                states, good = states[:cut], steps
+        return states, [SolveReport(int(row[0]), float(row[1])) for row in host[: len(states)]], good == steps
 
-class FusedAdjoint(Adjoint):
-    """`Adjoint` whose steps are only started; `finish` waits for them."""
-
-    def __init__(self, simulation: FusedSimulation) -> None:
-        super().__init__(simulation)
-        self._fused, self.batch = simulation, simulation.batch
-        self.batch.stepper.start_backward()
-        self._reports: list[Array] = []
-
-    def step_back(self, before: State, after: State, bar: StateGradient) -> tuple[StateGradient, SolveReport]:
-        """As in `Adjoint`; how the solve went is not known yet: see `reports`."""
-        if after.fallback_parts:
-            return super().step_back(before, after, bar)
-        self.batch.serve(self._fused)
-        out = StateGradient(bar.u.copy(), bar.v.copy(), bar.a.copy())
-        self._reports.append(self.simulation.xp.zeros((1, 3)))
-        paths = self.batch.paths(np.array([[before.time_s, after.time_s]]))[0]
-        states = (before.u, before.v, before.a)
-        self.batch.stepper.backward(states, after.u, (out.u, out.v, out.a), paths, self._reports[-1])
-        return out, SolveReport(0, float("nan"))
-
-    def reports(self) -> list[SolveReport]:
-        """How the solves went, in the order of the calls; waits. `rescued` marks those that failed."""
-        rows = self.simulation.backend.to_host(self.simulation.xp.concatenate(self._reports))
-        return [SolveReport(int(row[0]), float(row[1]), failed(row)) for row in rows]
-
-    def finish(self, bar: StateGradient) -> ParameterGradient:
-        if self._reports:
-            worst = max(self.reports(), key=lambda report: report.rescued)
-            if worst.rescued:
-                raise SolverError(
-                    f"a solve of the adjoint stopped at a relative residual of {worst.relative_residual:.1e}; "
-                    "use the plain Adjoint, which rescues such solves"
-                )
-            sums, lame_sums = self.batch.stepper.collected()
-            add_sums(self.gradient, self.simulation.parameters, sums[0], lame_sums[0])
-            self.start_bar = self.start_bar + self.batch.start_sums()[0]
-        return super().finish(bar)
+    def _step_in_parts(self, state: State, count: int) -> tuple[list[State], list[SolveReport], bool]:
+        """The state after a step that is cut, how its solves went, and whether it can be trusted; none where not."""
+        part = self.part(count)
+        part.batch.serve(part)
+        roll = part.batch.roll([state], count)
+        host, guard = (x[:, 0] for x in roll.judged(self.backend))
+        if not sound_together(part, host, guard):
+            return [], [], False
+        after = replace(roll.states()[-1], substeps=count)
+        return [after], [SolveReport(int(host[:, 0].sum()), float(host[-1, 1]))], True
 
 
 def _from_to(times_s: np.ndarray) -> np.ndarray:

@@ -14,6 +14,8 @@ from soft_estimator.physics.terms.corotated import LARGEST_SURPRISE
 if TYPE_CHECKING:
     from soft_estimator.physics.step import Simulation
 
+_SURPRISE, _WORK, _STIFFNESS, _GIVE = 1, 4, 6, 7  # places in a row of sums
+
 
 def failed(row: np.ndarray) -> bool:
     """Whether a solve's report (iterations, relative residual, status) is one that the plain solver would rescue."""
@@ -26,28 +28,47 @@ def first_unsound(s: Simulation, report: np.ndarray, sums: np.ndarray) -> int:
     Args:
         report: of the solves, (steps, 3). sums: of the states, (steps + 1, 11), as the backend's guard gives them.
     """
-    for k, row in enumerate(report):
-        if failed(row) or not sound(s, sums[k], sums[k + 1]):
+    judge = _Judge(s)
+    start = judge.energy(sums[0])
+    for k, (row, after) in enumerate(zip(report, sums[1:])):
+        end = judge.energy(after)
+        if failed(row) or not judge.stays(after) or relative_to_allowed(start, end, float(after[_WORK])) > 1.0:
             return k
+        start = end
     return len(report)
 
 
-def sound(s: Simulation, before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether a step turned its cells as foreseen, met no ground too stiff for it and made no energy."""
-    _, surprise, _, _, work, _, stiffness, give = after[:8]
-    body = s.model.body
-    inertia = s.model.integrator.c_m * s.parameters.density_kg_m3 * float(body.node_volume_m3.sum())
-    turned = surprise <= LARGEST_SURPRISE**2 * float(body.cells.fill.sum())
-    gain = relative_to_allowed(held_energy(s, before), held_energy(s, after), float(work))
-    return bool(turned and give <= 1.0 and stiffness <= inertia and gain <= 1.0)
+def sound_together(s: Simulation, report: np.ndarray, sums: np.ndarray) -> bool:
+    """Whether the parts of one step can be trusted, which make no energy all in all; arguments as above."""
+    judge = _Judge(s)
+    if any(failed(row) for row in report) or not all(judge.stays(after) for after in sums[1:]):
+        return False
+    start, end = judge.energy(sums[0]), judge.energy(sums[-1])
+    return relative_to_allowed(start, end, float(sums[1:, _WORK].sum())) <= 1.0
 
 
-def held_energy(s: Simulation, sums: np.ndarray) -> Balance:
+class _Judge:
+    """What the rows of sums of one body are held against, worked out once."""
+
+    def __init__(self, s: Simulation) -> None:
+        body = s.model.body
+        self.s, self.mass_kg = s, s.parameters.density_kg_m3 * float(body.node_volume_m3.sum())
+        self.most_turned = LARGEST_SURPRISE**2 * float(body.cells.fill.sum())
+
+    def stays(self, after: np.ndarray) -> bool:
+        """Whether a step turned its cells as foreseen and met no ground too stiff for it."""
+        inertia = self.s.model.integrator.c_m * self.mass_kg
+        return bool(after[_SURPRISE] <= self.most_turned and after[_GIVE] <= 1.0 and after[_STIFFNESS] <= inertia)
+
+    def energy(self, sums: np.ndarray) -> Balance:
+        return held_energy(self.s, sums, self.mass_kg)
+
+
+def held_energy(s: Simulation, sums: np.ndarray, mass_kg: float) -> Balance:
     """A row of sums as `balance` gives it; the potential of gravity holds that of the dead loads."""
-    mass = s.parameters.density_kg_m3 * float(s.model.body.node_volume_m3.sum())
     return Balance(
         kinetic_j=float(sums[2]),
-        drift_j=drift_j(s, sums[8:], mass),
+        drift_j=drift_j(s, sums[8:], mass_kg),
         elastic_j=float(sums[0]),
         gravity_j=float(sums[3]),
         contact_j=float(sums[5]),

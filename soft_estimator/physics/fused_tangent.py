@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, overload
@@ -11,7 +11,8 @@ from typing import Any, overload
 import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
-from soft_estimator.physics.fused import FusedSimulation, failed
+from soft_estimator.physics.fused import FusedSimulation
+from soft_estimator.physics.fused_guard import failed
 from soft_estimator.physics.fused_setup import direction_row
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.state import State
@@ -83,7 +84,8 @@ class FusedTangent:
         self._least = None if least_m is None else simulation.backend.to_device(least_force_n(simulation, least_m))
         self._rows = simulation.backend.to_device(rows)
         self._start = None if start is None else simulation.backend.to_device(start)
-        self._reports: list[Array] = []
+        self._reports: list[list[Array]] = []  # of the solves of each step
+        self._parts: dict[int, FusedTangent] = {}  # of steps that were cut, by how many parts make a step
 
     @cached_property
     def plain(self) -> Tangent:
@@ -99,11 +101,14 @@ class FusedTangent:
         """Changes of the state after a step, given those before it; waits only where backward Euler took it."""
         if after.fallback_parts:
             return self.plain_step(before, after, changes)
+        if after.substeps > 1:
+            return self._through_parts(before, after, changes)
         s, xp = self.simulation, self.simulation.xp
         s.batch.serve(s)
         u, v, a = (xp.empty_like(x) for x in (changes.u, changes.v, changes.a))
         out = Changes(u, v, a, s.backend)
-        self._reports.append(xp.zeros((len(changes), 3)))
+        report = xp.zeros((len(changes), 3))
+        self._reports.append([report])
         self.steps.step(
             self._rows,
             self._start,
@@ -113,10 +118,22 @@ class FusedTangent:
             (out.u, out.v, out.a),
             s.batch.paths(np.array([[before.time_s, after.time_s]]))[0],
             self.tolerance,
-            self._reports[-1],
+            report,
             self._least,
         )
         return out
+
+    def _through_parts(self, before: State, after: State, changes: Changes) -> Changes:
+        count, states = after.substeps, self.simulation.through_parts(before, after)
+        if count not in self._parts:
+            finer = self.simulation.part(count)
+            self._parts[count] = FusedTangent(finer, self.directions, self.tolerance, self._least_m)
+        part = self._parts[count]
+        for start, end in pairwise(states):
+            changes = part.step(start, replace(end, substeps=1), changes)
+        self._reports.append([report for reports in part._reports for report in reports])
+        part._reports.clear()
+        return changes
 
     def plain_step(self, before: State, after: State, changes: Changes) -> Changes:
         """The same by `Tangent`, which rescues solves."""
@@ -134,10 +151,12 @@ class FusedTangent:
         """How many of the steps since the last call went well before one failed, and whether all did; waits."""
         if not self._reports:
             return 0, True
-        count, columns = len(self._reports), len(self._reports[0])
-        rows = self.simulation.backend.to_host(self.simulation.xp.concatenate(self._reports))
+        count, ends = len(self._reports), np.cumsum([sum(map(len, reports)) for reports in self._reports])
+        rows = self.simulation.xp.concatenate([report for reports in self._reports for report in reports])
+        wrong = (k for k, row in enumerate(self.simulation.backend.to_host(rows)) if failed(row))
         self._reports.clear()
-        good = next((k // columns for k, row in enumerate(rows) if failed(row)), count)
+        first = next(wrong, None)
+        good = count if first is None else int(np.searchsorted(ends, first, side="right"))
         return good, good == count
 
     def through(self, states: Sequence[State], changes: Changes) -> list[Changes]:

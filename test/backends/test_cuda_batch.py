@@ -7,7 +7,8 @@ import pytest
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.parameters import REGISTRY
-from soft_estimator.physics.fused import FusedBatch, FusedSimulation, failed
+from soft_estimator.physics.fused import FusedBatch, FusedSimulation
+from soft_estimator.physics.fused_guard import failed
 from soft_estimator.physics.gradient import ParameterGradient, shifted
 from soft_estimator.physics.step import Simulation
 

@@ -10,7 +10,8 @@ from backends.test_whole_steps import STEPS, gradient, plain_states, same_gradie
 
 from soft_estimator.backends.chebyshev import chebyshev_steps
 from soft_estimator.physics.adjoint import Adjoint
-from soft_estimator.physics.fused import FusedAdjoint, FusedSimulation
+from soft_estimator.physics.fused import FusedSimulation
+from soft_estimator.physics.fused_adjoint import FusedAdjoint
 from soft_estimator.physics.step import Simulation
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,8 @@ import pytest
 
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.energy import balance
-from soft_estimator.physics.fused import FusedAdjoint, FusedSimulation
+from soft_estimator.physics.fused import FusedSimulation
+from soft_estimator.physics.fused_adjoint import FusedAdjoint
 from soft_estimator.physics.fused_guard import held_energy
 from soft_estimator.physics.fused_tangent import FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
@@ -64,13 +65,13 @@ def test_sums_are_the_energies(whole, make_whole_scene, kind):
     fused.batch.serve(fused)
     roll = fused.batch.roll([fused.initial_state()], 2)
     sums, states = whole.to_host(roll.guard)[:, 0], roll.states()
-    plain = Simulation(model, parameters, whole)
+    plain, mass_kg = Simulation(model, parameters, whole), parameters.density_kg_m3 * model.body.node_volume_m3.sum()
     for row, state in zip(sums, states):
         want = balance(plain, state)
         got = row[[2, 0, 5]]
         assert np.allclose(got, [want.kinetic_j, want.elastic_j, want.contact_j], rtol=1e-9, atol=1e-12)
         assert row[3] == pytest.approx(want.gravity_j + want.load_j, rel=1e-9)
-        assert held_energy(plain, row).drift_j == pytest.approx(want.drift_j, rel=1e-9)
+        assert held_energy(plain, row, mass_kg).drift_j == pytest.approx(want.drift_j, rel=1e-9)
     _, report = plain.step(states[0])
     assert sums[1, 4] == pytest.approx(report.work_j, rel=1e-6, abs=1e-12)
     assert (report.work_j != 0) == (kind == "moving")

@@ -20,7 +20,8 @@ from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.energy import balance
-from soft_estimator.physics.fused import FusedAdjoint, FusedBatch, FusedSimulation, can_fuse
+from soft_estimator.physics.fused import FusedBatch, FusedSimulation, can_fuse
+from soft_estimator.physics.fused_adjoint import FusedAdjoint
 from soft_estimator.physics.fused_obstacles import ObstaclePoses, Touchable
 from soft_estimator.physics.fused_tangent import FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient, shifted
@@ -121,6 +122,10 @@ CASES = [
 def test_states_gradient_and_tangent(whole, rounding, make, scheme, ground, kinds):
     model, parameters = make(scheme, ground, kinds)
     assert can_fuse(model, whole)
+    compare_with_the_cpu(whole, rounding, model, parameters, kinds)
+
+
+def compare_with_the_cpu(whole, rounding, model, parameters, kinds):
     directions = [ParameterGradient.unit(2, *name) for name in NAMES]
     states, changes, by_cpu = of_the_cpu(model, parameters, directions)
     fused = FusedSimulation(model, parameters, whole)
@@ -141,6 +146,37 @@ def test_states_gradient_and_tangent(whole, rounding, make, scheme, ground, kind
     found = gradient(FusedAdjoint(fused), rolled, cost_bars(model.body))
     for name in REGISTRY.names():
         near(getattr(found, name), getattr(by_cpu, name), rounding, name)
+
+
+def test_steps_that_are_cut(whole, rounding, make):
+    """Where something rubs a step is taken in parts, as on the CPU, and its derivatives go through these."""
+    model, parameters = make("theta", "contact", ("capsule", "shared"))
+    model = replace(model, contact=replace(model.contact, friction=0.3, substeps=3))
+    assert can_fuse(model, whole)
+    fused = FusedSimulation(model, parameters, whole)
+    states, _ = fused.roll(fused.initial_state(), STEPS)
+    assert [state.substeps for state in states[1:]] == [3] * STEPS
+    uncut = FusedSimulation(replace(model, contact=replace(model.contact, substeps=1)), parameters, whole)
+    off = states[-1].u - uncut.roll(uncut.initial_state(), STEPS)[0][-1].u
+    assert float(abs(off).max()) > 1e-3 * float(abs(states[-1].u).max())  # a test that can fail
+    compare_with_the_cpu(whole, rounding, model, parameters, ("capsule", "shared"))
+
+
+def test_only_what_rubs_is_cut(whole, make):
+    """A body falls for some steps before it comes near the ground; a roll of all stops where the first is cut."""
+    model, parameters = make("theta", "contact", ())
+    model = replace(model, contact=replace(model.contact, friction=0.3, substeps=2))
+    parameters = parameters.replace(translation_m=[0.0, 0.03, 0.0], velocity_m_s=[0.4, -1.0, 0.0])
+    fused, plain = FusedSimulation(model, parameters, whole), Simulation(model, parameters)
+    states, reports = fused.roll(fused.initial_state(), 2 * STEPS)
+    at, cut = plain.initial_state(), []
+    for state in states[1:]:
+        at, _ = plain.step(at)
+        cut.append(at.substeps)
+        assert state.substeps == at.substeps and state.time_s == pytest.approx(at.time_s)
+    assert cut[0] == 1 and cut[-1] == 2, cut
+    assert len(reports) == 2 * STEPS
+    near(whole.to_host(states[-1].u), at.u, 1e-8, "u")
 
 
 def test_sums_are_the_energies(whole, make):
@@ -222,7 +258,6 @@ def test_what_whole_steps_do_not_know(whole, make):
     for law in (obstacle(Own()), replace(obstacle(HalfSpace()), implicit=False)):
         assert not can_fuse(replace(model, obstacles=(law,)), whole)
         assert not can_fuse(replace(model, obstacles=(replace(law, friction=0.3),)), whole)
-    assert not can_fuse(replace(model, contact=replace(model.contact, friction=0.3, substeps=2)), whole)
     again = replace(ContactLaw(1e6, 800.0), implicit=False)  # the same plane once more
     assert can_fuse(replace(model, obstacles=(replace(again, implicit=True),)), whole)
     assert not can_fuse(replace(model, obstacles=(again,)), whole)

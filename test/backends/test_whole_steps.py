@@ -9,7 +9,9 @@ import pytest
 
 from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.adjoint import Adjoint
-from soft_estimator.physics.fused import FusedAdjoint, FusedBatch, FusedSimulation, failed
+from soft_estimator.physics.fused import FusedBatch, FusedSimulation
+from soft_estimator.physics.fused_adjoint import FusedAdjoint
+from soft_estimator.physics.fused_guard import failed
 from soft_estimator.physics.gradient import ParameterGradient, shifted
 from soft_estimator.physics.solver import SolverError, SolverSettings
 from soft_estimator.physics.step import Simulation

@@ -91,7 +91,7 @@ def test_changes_that_do_not_matter_are_not_solved_for(whole, make_whole_scene):
     for least_m in (None, np.array([1e-12, 1e-12])):
         tangent = FusedTangent(fused, directions, 1e-3, least_m)
         ends.append([whole.to_host(x) for x in tangent.step(before, after, tangent.initial()).u])
-        iterations = whole.to_host(tangent._reports[-1])[:, 0]
+        iterations = whole.to_host(tangent._reports[-1][0])[:, 0]
         assert tangent.settled()
     assert np.any(ends[0][0] != 0) and not ends[1][0].any() and iterations[0] == 0
     assert ends[1][1].any() and np.array_equal(ends[0][1], ends[1][1])

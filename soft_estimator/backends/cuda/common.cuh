@@ -11,6 +11,7 @@ struct __align__(16) Quarter {
 
 // Eight neighbouring lanes work on one cell or one matrix row: lane p is corner p, or takes every eighth block.
 #define LANES 8
+#define USUAL_THREADS 128  // of a block, as in kernels.py
 #define ALL_LANES 0xffffffffu
 
 __device__ inline int thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }

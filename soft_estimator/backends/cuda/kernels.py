@@ -54,7 +54,7 @@ PARTS = {
     "points": ("common.cuh", "points.cuh"),
 }
 REAL_NAMES = {"float32": "float", "float64": "double"}
-_THREADS = 128
+_THREADS = 128  # of a block, as in common.cuh, but for kernels that are launched with a number of their own
 
 
 def source(name: str) -> str:

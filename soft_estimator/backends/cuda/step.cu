@@ -115,8 +115,8 @@ extern "C" __global__ void gain_in_speed(const Body *bodies, const Scheme *schem
     if (threadIdx.x == 0) gains[3 * blockIdx.y + blockIdx.x] = scheme.step * partial[0] / body.nodes;
 }
 
-// Right-hand side, first guess and preconditioner; contact is added to the blocks on the way, and, where there are
-// obstacles, what the points felt of them. gains: of a free body, see gain_in_speed; null of others.
+// Right-hand side, first guess and preconditioner, by eight lanes a node; contact is added to the blocks on the way, and,
+// where there are obstacles, what the points felt of them. gains: of a free body, see gain_in_speed; null of others.
 extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *schemes, const double *materials, int width,
                                         const real *u, const real *v, const real *a, const double *paths,
                                         const double *start, const real *corner, const double *touch,
@@ -124,30 +124,36 @@ extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *scheme
                                         real *rhs, real *increment) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
-    const int i = thread_index(), system = blockIdx.y;
-    if (i >= body.nodes) return;
+    const int t = thread_index(), lane = t % LANES, system = blockIdx.y, i = min(t / LANES, (int)body.nodes - 1);
+    const bool inside = t / LANES < body.nodes;
     const Material &m = material_of(materials, width, system);
     const int64 offset = 3 * body.nodes * system, own = 3 * (int64)i;
     const Motion motion = of_system(u, v, a, offset);
-    real total[3] = {0, 0, 0};
-    for (int p = 0; p < 8; ++p) {
-        const int c = body.node_cells[8 * (int64)i + p];
-        if (c < 0) continue;
+    const int c = body.node_cells[8 * (int64)i + lane];
+    double elastic[3] = {0, 0, 0};
 #pragma unroll
-        for (int k = 0; k < 3; ++k) total[k] -= corner[24 * (body.cells * system + c) + 3 * p + k];
+    for (int k = 0; k < 3; ++k) {
+        if (c >= 0) elastic[k] = corner[24 * (body.cells * system + c) + 3 * lane + k];
+        elastic[k] = sum_lanes(elastic[k]);
     }
     blocks += 9 * body.row_start[body.nodes] * system;
     touch += 2 * body.point_count * system;
-    const double contact = scheme.contact != 0.0 ? contact_force(body, scheme, m, touch, i, blocks) : 0.0;
+    const double contact = scheme.contact != 0.0 ? contact_force(body, scheme, m, touch, i, inside, blocks) : 0.0;
     double more[3] = {0, 0, 0};
-    if (felt) add_felt(body, felt + FELT * body.point_count * system, i, blocks, more);
-    const int region = body.held[i];
+    if (felt) add_felt(body, felt + FELT * body.point_count * system, i, inside, blocks, more);
     double inertia[3];
-    times_mass(body, i, [&](int64 j, double *x) { motion.driving(scheme, m.mass_damping_per_s, j, x); }, inertia);
+    times_mass_by_lanes(
+        body, i, [&](int64 j, double *x) { motion.driving(scheme, m.mass_damping_per_s, j, x); }, inertia);
+    if (!inside) return;
+    if (lane == DIAGONAL_LANE)
+        invert_block(blocks + 9 * body.slot[27 * (int64)i + 13], body.free[i], inverse + 9 * (body.nodes * system + i));
+    const int region = body.held[i];
+#pragma unroll
     for (int k = 0; k < 3; ++k) {
+        if (lane != k) continue;
         const double external = m.density_kg_m3 * body.volume[i] * m.gravity_m_s2[k] + body.load[own + k];
         rhs[offset + own + k] =
-            external + m.density_kg_m3 * inertia[k] + contact * m.plane_normal[k] + more[k] + total[k];
+            external + m.density_kg_m3 * inertia[k] + contact * m.plane_normal[k] + more[k] - elastic[k];
         double guess = scheme.step * motion.ahead(scheme)[own + k] + (gains ? gains[3 * system + k] : 0.0);
         if (region >= 0) {
             const double *path = paths + 13 * region;
@@ -156,7 +162,6 @@ extern "C" __global__ void prepare_step(const Body *bodies, const Scheme *scheme
         }
         increment[offset + own + k] = guess;
     }
-    invert_block(blocks + 9 * body.slot[27 * (int64)i + 13], body.free[i], inverse + 9 * (body.nodes * system + i));
 }
 
 // The state after an increment Δu.

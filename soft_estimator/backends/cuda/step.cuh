@@ -59,22 +59,40 @@ __device__ inline Motion of_system(const real *u, const real *v, const real *a, 
     return {u + offset, v + offset, a + offset};
 }
 
-// out = Σ_j M_ij x_j / ρ for node i; nodal(j, x) gives the three numbers x of a node. Differences: in single precision
-// too nothing is lost of what the body moves as a whole.
+// The differences in Σ_j M_ij x_j / ρ for node i, of every stride-th neighbour from the first on, added to total; nodal(j, x)
+// gives the three numbers x of a node.
 template <typename Nodal>
-__device__ inline void times_mass(const Body &body, int64 i, Nodal nodal, double *out) {
-    double mine[3], total[3] = {0, 0, 0};
-    nodal(i, mine);
+__device__ inline void add_mass_differences(const Body &body, int64 i, Nodal nodal, const double *mine, int first,
+                                            int stride, double *total) {
 #pragma unroll 9
-    for (int o = 0; o < 27; ++o) {
+    for (int o = first; o < 27; o += stride) {
         double other[3];
         nodal(body.near[body.nodes * o + i], other);
         const double share = body.spread[body.nodes * o + i];
 #pragma unroll
         for (int k = 0; k < 3; ++k) total[k] += share * (other[k] - mine[k]);
     }
+}
+
+// out = Σ_j M_ij x_j / ρ for node i. Differences: in single precision too nothing is lost of what the body moves as a
+// whole.
+template <typename Nodal>
+__device__ inline void times_mass(const Body &body, int64 i, Nodal nodal, double *out) {
+    double mine[3], total[3] = {0, 0, 0};
+    nodal(i, mine);
+    add_mass_differences(body, i, nodal, mine, 0, 1, total);
 #pragma unroll
     for (int k = 0; k < 3; ++k) out[k] = body.volume[i] * mine[k] + total[k];
+}
+
+// The same by eight lanes, in all of them.
+template <typename Nodal>
+__device__ inline void times_mass_by_lanes(const Body &body, int64 i, Nodal nodal, double *out) {
+    double mine[3], total[3] = {0, 0, 0};
+    nodal(i, mine);
+    add_mass_differences(body, i, nodal, mine, threadIdx.x % LANES, LANES, total);
+#pragma unroll
+    for (int k = 0; k < 3; ++k) out[k] = body.volume[i] * mine[k] + sum_lanes(total[k]);
 }
 
 // The numbers of a nodal vector (N, 3), as `times_mass` takes them.
@@ -113,20 +131,80 @@ __device__ inline double moved_ahead(const Body &body, const Scheme &scheme, con
     return scheme.c_k * scheme.step * along;
 }
 
-// Contact of node i, given force and stiffness of the points (P, 2): its normal force [N] on the right-hand side; the
-// stiffness goes into row i of the blocks.
-__device__ inline double contact_force(const Body &body, const Scheme &scheme, const Material &m, const double *touch,
-                                       int i, real *blocks) {
-    double total = 0.0;
-    for (int p = 0; p < 8; ++p) {
-        const int c = body.node_cells[8 * (int64)i + p];
-        if (c < 0) continue;
-        for (int64 t = body.points.start[c]; t < body.points.start[c + 1]; ++t)
-            total += body.points.weight[8 * t + p] * touch[2 * t];
-        if (scheme.implicit != 0.0)
-            add_cell_blocks(body.points, c, p, body.slot + 27 * (int64)i, m.plane_normal, touch + 1, 2, blocks);
+// What a point's stiffness, as a part of a firm touch's, shows in no block by: contact ten thousand times stiffer than a cell
+// then adds less than that one's last digit.
+#define UNFELT 1e-20
+
+// The points of the cell in which a node is the lane's corner: from `first` to before `end`.
+struct PointsAround {
+    int first, end;
+
+    __device__ PointsAround(const Body &body, int i) {
+        const int c = body.node_cells[8 * (int64)i + threadIdx.x % LANES];
+        first = c < 0 ? 0 : (int)body.points.start[c], end = c < 0 ? 0 : (int)body.points.start[c + 1];
     }
-    return total;
+};
+
+// Adds to row i of the blocks what the points around the node have for it, by eight lanes; near: whether those of the
+// lane's cell have anything. All lanes of a warp come here, in blocks of USUAL_THREADS. entry(t, p, q, sums) adds a point's part
+// between corners p and q of its cell to COUNT sums, add(sums, block) these to a block. A lane writes every eighth block.
+template <int COUNT, typename Entry, typename Add>
+__device__ inline void add_to_row(const Body &body, int i, const PointsAround &around, bool near, real *blocks,
+                                  Entry entry, Add add) {
+    __shared__ double of_rows[USUAL_THREADS / LANES][27 * COUNT];
+    const unsigned cells = __ballot_sync(ALL_LANES, near);
+    if (!cells) return;
+    const int lane = threadIdx.x % LANES, end = near ? around.end : around.first;
+    double *row = of_rows[threadIdx.x / LANES];
+    for (int s = lane; s < 27 * COUNT; s += LANES) row[s] = 0.0;
+    for (int p = 0; p < 8; ++p) {
+        if (!(cells >> p & 0x01010101u)) continue;  // of none of the warp's nodes
+        double sums[COUNT] = {};
+        const int last = from_lane(end, p);
+        for (int t = from_lane(around.first, p); t < last; ++t) entry(t, p, lane, sums);
+        const int offset =
+            13 + 9 * ((lane >> 2) - (p >> 2)) + 3 * ((lane >> 1 & 1) - (p >> 1 & 1)) + (lane & 1) - (p & 1);
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) row[COUNT * offset + k] += sums[k];
+    }
+    __syncwarp();
+#pragma unroll
+    for (int offset = lane; offset < 27; offset += LANES) {
+        const int64 place = body.slot[27 * (int64)i + offset];
+        bool any = false;
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) any = any || row[COUNT * offset + k] != 0.0;
+        if (place >= 0 && any) add(row + COUNT * offset, blocks + 9 * place);
+    }
+}
+
+// Contact of node i by eight lanes, given force and stiffness of the points (P, 2): its normal force [N] on the right-hand
+// side, in all lanes; the stiffness goes into row i of the blocks. inside: whether there is such a node.
+__device__ inline double contact_force(const Body &body, const Scheme &scheme, const Material &m, const double *touch,
+                                       int i, bool inside, real *blocks) {
+    const PointsAround around(body, i);
+    const double *weight = body.points.weight + threadIdx.x % LANES;
+    double force = 0.0, stiffness = 0.0;
+    for (int t = around.first; t < around.end; ++t) {
+        force += weight[8 * t] * touch[2 * t];
+        stiffness += touch[2 * t + 1];  // none is negative
+    }
+    const double firm = scheme.c_k * m.contact_stiffness_pa_per_m * body.spacing * body.spacing;
+    const double n[3] = {m.plane_normal[0], m.plane_normal[1], m.plane_normal[2]};
+    add_to_row<1>(
+        body, i, around, inside && stiffness > UNFELT * firm, blocks,
+        [&](int t, int p, int q, double *sums) {
+            sums[0] += touch[2 * t + 1] * body.points.weight[8 * t + p] * body.points.weight[8 * t + q];
+        },
+        [&](const double *sums, real *block) {
+            real out[9];
+#pragma unroll
+            for (int k = 0; k < 9; ++k) out[k] = block[k] + sums[0] * n[k / 3] * n[k % 3];
+#pragma unroll
+            for (int k = 0; k < 9; ++k) block[k] = out[k];
+        });
+    return sum_lanes(force);
 }
 
 // What obstacles do to a point, see obstacles.cu: force (3) and a symmetric matrix (6); and what it receives backwards, see
@@ -140,33 +218,31 @@ __device__ inline double contact_force(const Body &body, const Scheme &scheme, c
 #define FELT_SHIFT 16
 #define FELT_BARS 19
 
-// Obstacles at node i: adds their force, and their matrices to row i of the blocks.
-__device__ inline void add_felt(const Body &body, const double *felt, int i, real *blocks, double *force) {
-    const Points &points = body.points;
-    for (int p = 0; p < 8; ++p) {
-        const int c = body.node_cells[8 * (int64)i + p];
-        if (c < 0) continue;
-        bool any = false;
-        for (int64 t = points.start[c]; t < points.start[c + 1]; ++t) {
-            const double *at = felt + FELT * t, weight = points.weight[8 * t + p];
-            any = any || at[3] + at[6] + at[8] != 0.0;  // the trace
-            for (int k = 0; k < 3; ++k) force[k] += weight * at[k];
-        }
-        if (!any) continue;
-        const int64 *slot = body.slot + 27 * (int64)i;
-        for (int q = 0; q < 8; ++q) {
-            const int offset =
-                13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1);
-            if (slot[offset] < 0) continue;
-            double inner[6] = {0, 0, 0, 0, 0, 0};
-            for (int64 t = points.start[c]; t < points.start[c + 1]; ++t) {
-                const double share = points.weight[8 * t + p] * points.weight[8 * t + q];
-                for (int k = 0; k < 6; ++k) inner[k] += share * felt[FELT * t + 3 + k];
-            }
-            real *block = blocks + 9 * slot[offset];
-            block[0] += inner[0], block[4] += inner[3], block[8] += inner[5];
-            block[1] += inner[1], block[3] += inner[1], block[2] += inner[2], block[6] += inner[2];
-            block[5] += inner[4], block[7] += inner[4];
-        }
+// Obstacles at node i by eight lanes: adds their force, in all lanes, and their matrices to row i of the blocks.
+__device__ inline void add_felt(const Body &body, const double *felt, int i, bool inside, real *blocks, double *force) {
+    const PointsAround around(body, i);
+    const double *weight = body.points.weight + threadIdx.x % LANES;
+    bool any = false;
+    double mine[3] = {0, 0, 0};
+    for (int t = around.first; t < around.end; ++t) {
+        const double *at = felt + FELT * (int64)t;
+        any = any || at[3] + at[6] + at[8] != 0.0;  // the trace
+        for (int k = 0; k < 3; ++k) mine[k] += weight[8 * t] * at[k];
     }
+    add_to_row<6>(
+        body, i, around, inside && any, blocks,
+        [&](int t, int p, int q, double *sums) {
+            const double share = body.points.weight[8 * t + p] * body.points.weight[8 * t + q];
+#pragma unroll
+            for (int k = 0; k < 6; ++k) sums[k] += share * felt[FELT * (int64)t + 3 + k];
+        },
+        [&](const double *sums, real *block) {
+            block[0] += sums[0], block[4] += sums[3], block[8] += sums[5];
+            block[1] += sums[1], block[3] += sums[1], block[2] += sums[2], block[6] += sums[2];
+            block[5] += sums[4], block[7] += sums[4];
+        });
+    for (int k = 0; k < 3; ++k) force[k] += sum_lanes(mine[k]);
 }
+
+// The lane of a node that adds to the block on the diagonal, see add_to_row.
+#define DIAGONAL_LANE (13 % LANES)

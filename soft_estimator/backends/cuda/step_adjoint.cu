@@ -3,7 +3,7 @@
 
 // Places of a node's sums, BY_..., are generated from backends/layout.py.
 
-// Contact stiffness, preconditioner and right-hand side of A λ = Δu_bar; λ starts from zero.
+// Contact stiffness, preconditioner and right-hand side of A λ = Δu_bar, by eight lanes a node; λ starts from zero.
 extern "C" __global__ void prepare_step_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
                                                 int width, const real *u, const real *v, const real *a,
                                                 const real *u_bar, const real *v_bar, const real *a_bar,
@@ -11,20 +11,22 @@ extern "C" __global__ void prepare_step_adjoint(const Body *bodies, const Scheme
                                                 real *rhs, real *lmbda) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
-    const int i = thread_index(), system = blockIdx.y;
-    if (i >= body.nodes) return;
+    const int t = thread_index(), lane = t % LANES, system = blockIdx.y, i = min(t / LANES, (int)body.nodes - 1);
+    const bool inside = t / LANES < body.nodes;
     const Material &m = material_of(materials, width, system);
     blocks += 9 * body.row_start[body.nodes] * system;
-    if (scheme.contact != 0.0) contact_force(body, scheme, m, touch + 2 * body.point_count * system, i, blocks);
+    if (scheme.contact != 0.0)
+        contact_force(body, scheme, m, touch + 2 * body.point_count * system, i, inside, blocks);
     double force[3] = {0, 0, 0};  // of which the adjoint asks nothing
-    if (felt) add_felt(body, felt + FELT * body.point_count * system, i, blocks, force);
-    for (int k = 0; k < 3; ++k) {
-        const int64 place = 3 * (body.nodes * system + i) + k;
-        const double total = u_bar[place] + scheme.d_u * v_bar[place] + scheme.e_u * a_bar[place];
-        rhs[place] = body.free[i] != 0 ? total : 0.0;
-        lmbda[place] = 0;
-    }
-    invert_block(blocks + 9 * body.slot[27 * (int64)i + 13], body.free[i], inverse + 9 * (body.nodes * system + i));
+    if (felt) add_felt(body, felt + FELT * body.point_count * system, i, inside, blocks, force);
+    if (!inside) return;
+    if (lane == DIAGONAL_LANE)
+        invert_block(blocks + 9 * body.slot[27 * (int64)i + 13], body.free[i], inverse + 9 * (body.nodes * system + i));
+    if (lane >= 3) return;
+    const int64 place = 3 * (body.nodes * system + i) + lane;
+    const double total = u_bar[place] + scheme.d_u * v_bar[place] + scheme.e_u * a_bar[place];
+    rhs[place] = body.free[i] != 0 ? total : 0.0;
+    lmbda[place] = 0;
 }
 
 // Elastic forces and rotations of the cells: corner derivatives by y and, through R, by the predicted displacement,
@@ -124,20 +126,19 @@ extern "C" __global__ void touch_points_adjoint(const Body *bodies, const Scheme
 __device__ inline void contact_adjoint(const Body &body, const Scheme &scheme, const Material &m,
                                        const double *touch_bar, int i, double *u_bar, double *ahead_bar,
                                        double *sums) {
+    const PointsAround around(body, i);
+    const int p = threadIdx.x % LANES;
     double by_u = 0.0, by_prediction = 0.0;
-    for (int p = 0; p < 8; ++p) {
-        const int c = body.node_cells[8 * (int64)i + p];
-        if (c < 0) continue;
-        for (int64 t = body.points.start[c]; t < body.points.start[c + 1]; ++t) {
-            const double *bar = touch_bar + TOUCH_BARS * t, weight = body.points.weight[8 * t + p];
-            by_u += weight * bar[0], by_prediction += weight * bar[1];
-            if (p != 0) continue;  // each point counts once for the plane
-            sums[BY_PLANE_OFFSET_M] += bar[0];
-            sums[BY_CONTACT_STIFFNESS_PA_PER_M] += bar[5], sums[BY_CONTACT_SHARPNESS_PER_M] += bar[6];
+    for (int t = around.first; t < around.end; ++t) {
+        const double *bar = touch_bar + TOUCH_BARS * (int64)t, weight = body.points.weight[8 * (int64)t + p];
+        by_u += weight * bar[0], by_prediction += weight * bar[1];
+        if (p != 0) continue;  // each point counts once for the plane
+        sums[BY_PLANE_OFFSET_M] += bar[0];
+        sums[BY_CONTACT_STIFFNESS_PA_PER_M] += bar[5], sums[BY_CONTACT_SHARPNESS_PER_M] += bar[6];
 #pragma unroll
-            for (int j = 0; j < 3; ++j) sums[BY_PLANE_NORMAL + j] += bar[2 + j];
-        }
+        for (int j = 0; j < 3; ++j) sums[BY_PLANE_NORMAL + j] += bar[2 + j];
     }
+    by_u = sum_lanes(by_u), by_prediction = sum_lanes(by_prediction);
     const double ahead = scheme.c_k * scheme.step * by_prediction;
 #pragma unroll
     for (int j = 0; j < 3; ++j) u_bar[j] += by_u * m.plane_normal[j], ahead_bar[j] += ahead * m.plane_normal[j];
@@ -146,22 +147,26 @@ __device__ inline void contact_adjoint(const Body &body, const Scheme &scheme, c
 // The derivatives that node i gets through what its points felt of obstacles: by u, v and a before the step.
 __device__ inline void felt_adjoint(const Body &body, const double *felt_bar, int i, double *u_bar, double *v_bar,
                                     double *a_bar, double *sums) {
-    for (int p = 0; p < 8; ++p) {
-        const int c = body.node_cells[8 * (int64)i + p];
-        if (c < 0) continue;
-        for (int64 t = body.points.start[c]; t < body.points.start[c + 1]; ++t) {
-            const double *bar = felt_bar + FELT_BARS * t, weight = body.points.weight[8 * t + p];
-            for (int k = 0; k < 3; ++k)
-                u_bar[k] += weight * bar[k], v_bar[k] += weight * bar[3 + k], a_bar[k] += weight * bar[6 + k];
-            if (p != 0) continue;  // each point counts once for the parameters
-            sums[BY_CONTACT_STIFFNESS_PA_PER_M] += bar[FELT_STIFFNESS];
-            sums[BY_CONTACT_SHARPNESS_PER_M] += bar[FELT_SHARPNESS];
-            sums[BY_FRICTION_COEFFICIENT] += bar[FELT_FRICTION], sums[BY_PLANE_OFFSET_M] += bar[FELT_OFFSET];
-            for (int k = 0; k < 3; ++k) {
-                sums[BY_PLANE_NORMAL + k] += bar[FELT_NORMAL + k];
-                sums[BY_OBSTACLE_SHIFT_M + k] += bar[FELT_SHIFT + k];
-            }
+    const PointsAround around(body, i);
+    const int p = threadIdx.x % LANES;
+    double by_state[9] = {};
+    for (int t = around.first; t < around.end; ++t) {
+        const double *bar = felt_bar + FELT_BARS * (int64)t, weight = body.points.weight[8 * (int64)t + p];
+#pragma unroll
+        for (int k = 0; k < 9; ++k) by_state[k] += weight * bar[k];
+        if (p != 0) continue;  // each point counts once for the parameters
+        sums[BY_CONTACT_STIFFNESS_PA_PER_M] += bar[FELT_STIFFNESS];
+        sums[BY_CONTACT_SHARPNESS_PER_M] += bar[FELT_SHARPNESS];
+        sums[BY_FRICTION_COEFFICIENT] += bar[FELT_FRICTION], sums[BY_PLANE_OFFSET_M] += bar[FELT_OFFSET];
+        for (int k = 0; k < 3; ++k) {
+            sums[BY_PLANE_NORMAL + k] += bar[FELT_NORMAL + k];
+            sums[BY_OBSTACLE_SHIFT_M + k] += bar[FELT_SHIFT + k];
         }
+    }
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+        u_bar[k] += sum_lanes(by_state[k]), v_bar[k] += sum_lanes(by_state[3 + k]);
+        a_bar[k] += sum_lanes(by_state[6 + k]);
     }
 }
 
@@ -181,7 +186,8 @@ __device__ inline void held_node_adjoint(const Body &body, const double *path, c
     }
 }
 
-// Derivatives by the state before the step, in place of those by the state after it; sums (systems, BY_SIZE, N) grow.
+// Derivatives by the state before the step, in place of those by the state after it; sums (systems, BY_SIZE, N) grow. Eight
+// lanes gather what a node gets, the first of them makes the rest of it.
 extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Scheme *schemes, const double *materials,
                                                  int width, const real *u, const real *v, const real *a,
                                                  const real *u_after, const double *paths, const real *blocks,
@@ -190,24 +196,23 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
                                                  real *v_bar, real *a_bar, double *sums) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
-    const int i = thread_index(), system = blockIdx.y;
-    if (i >= body.nodes) return;
+    const int t = thread_index(), lane = t % LANES, system = blockIdx.y, i = min(t / LANES, (int)body.nodes - 1);
     const Material &m = material_of(materials, width, system);
     const int64 offset = 3 * body.nodes * system, own = 3 * (int64)i;
     const Motion motion = of_system(u, v, a, offset);
     u_bar += offset + own, v_bar += offset + own, a_bar += offset + own;
     const bool carries = scheme.carries_acceleration();
     double pull[3] = {0, 0, 0}, by_turn[3] = {0, 0, 0}, u_out[3], v_out[3], a_out[3], ahead[3], mine[BY_SIZE] = {};
-    for (int p = 0; p < 8; ++p) {
-        const int c = body.node_cells[8 * (int64)i + p];
-        if (c < 0) continue;
-        const int64 corner = 24 * (body.cells * system + c) + 3 * p;
+    const int c = body.node_cells[8 * (int64)i + lane];
+    const int64 corner = 24 * (body.cells * system + c) + 3 * lane;
 #pragma unroll
-        for (int k = 0; k < 3; ++k) pull[k] += pulled[corner + k], by_turn[k] -= turned[corner + k];
+    for (int k = 0; k < 3; ++k) {
+        if (c >= 0) pull[k] = pulled[corner + k], by_turn[k] = -turned[corner + k];
+        pull[k] = sum_lanes(pull[k]), by_turn[k] = sum_lanes(by_turn[k]);
     }
     const bool free = body.free[i] != 0;
     double weighed[3];
-    times_mass(body, i, NodalNumbers{lmbda + offset}, weighed);
+    times_mass_by_lanes(body, i, NodalNumbers{lmbda + offset}, weighed);
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
         const double weighted = m.density_kg_m3 * weighed[k], by_v = v_bar[k], by_a = a_bar[k];
@@ -230,6 +235,7 @@ extern "C" __global__ void collect_nodes_adjoint(const Body *bodies, const Schem
     if (scheme.contact != 0.0)
         contact_adjoint(body, scheme, m, touch_bar + TOUCH_BARS * body.point_count * system, i, u_out, ahead, mine);
     if (felt_bar) felt_adjoint(body, felt_bar + FELT_BARS * body.point_count * system, i, u_out, v_out, a_out, mine);
+    if (lane != 0 || t / LANES >= body.nodes) return;
     const int region = body.held[i];
     if (region >= 0 && paths[13 * region] != 0.0) {
         double increment_bar[3];

@@ -2,70 +2,73 @@
 // of the parameters at once, the grid's last dimension. A direction is laid out as a material: changes of λ and μ by
 // Poisson's ratio, of density, contact stiffness and Young's modulus relative to themselves, of all else as it is.
 
-// The state before a step, its increment and one direction's changes, at one number of a node.
-struct Change {
-    double u, known, known_change, increment;
+// Directions that a thread works out one after the other: what they share is worked out once.
+#define DIRECTIONS_AT_ONCE 6
 
-    __device__ Change(const Scheme &scheme, const Motion &motion, const Motion &change, const real *u_after, int64 i) {
-        u = change.u[i];
-        known = motion.known_velocity(scheme, i), known_change = change.known_velocity(scheme, i);
-        increment = u_after[i] - motion.u[i];
-    }
-};
-
-// Corner forces' change (directions, C, 24): through R, through λ and μ, and through the corners' own motion.
+// Corner forces' change (directions, C, 24): through R, through λ and μ, and through the corners' own motion. The grid's
+// second dimension is that of groups of directions, of which there are `count`.
 extern "C" __global__ void change_cells(const Body *bodies, const Scheme *schemes, const double *materials, int width,
-                                        const double *directions, const real *u, const real *v, const real *a,
-                                        const real *u_after, const real *du, const real *dv, const real *da,
-                                        const real *rotation, real *corner) {
+                                        const double *directions, int count, const real *u, const real *v,
+                                        const real *a, const real *u_after, const real *du, const real *dv,
+                                        const real *da, const real *rotation, real *corner) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
-    const int column = blockIdx.y, t = thread_index(), p = t % LANES, c = min(t / LANES, (int)body.cells - 1);
-    const Material &m = material_of(materials, width, 0), &d = material_of(directions, width, column);
+    const int t = thread_index(), p = t % LANES, c = min(t / LANES, (int)body.cells - 1);
+    const int begin = DIRECTIONS_AT_ONCE * blockIdx.y, end = min(count, begin + DIRECTIONS_AT_ONCE);
+    const Material &m = material_of(materials, width, 0);
     const int64 node = 3 * (int64)body.cell_nodes[8 * c + p];
-    const Motion motion = of_system(u, v, a, 0), change = of_system(du, dv, da, 3 * body.nodes * column);
+    const Motion motion = of_system(u, v, a, 0);
     const double ahead = scheme.predictor * scheme.step;
-    double at[3], z[3], zero[3] = {0, 0, 0}, moved[3], predicted[3], turn_by[3], y[3], w[3], m_local[3], dw[3];
+    double at[3], z[3], increment[3], known[3], zero[3] = {0, 0, 0}, predicted[3], y[3], w[3], r[9], f[9];
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
-        const Change own(scheme, motion, change, u_after, node + k);
-        at[k] = motion.u[node + k];
-        z[k] = (scheme.c_k + scheme.c_d * m.stiffness_damping_s) * own.increment - m.stiffness_damping_s * own.known;
-        moved[k] = own.u + d.stiffness_damping_s * (scheme.c_d * own.increment - own.known) -
-                   m.stiffness_damping_s * own.known_change;
+        at[k] = motion.u[node + k], known[k] = motion.known_velocity(scheme, node + k);
+        increment[k] = u_after[node + k] - motion.u[node + k];
+        z[k] = (scheme.c_k + scheme.c_d * m.stiffness_damping_s) * increment[k] - m.stiffness_damping_s * known[k];
         predicted[k] = (real)(at[k] + ahead * motion.ahead(scheme)[node + k]);
-        turn_by[k] = own.u + ahead * change.ahead(scheme)[node + k];
     }
-    double r[9], f[9], df[9], dr[9];
 #pragma unroll
     for (int i = 0; i < 9; ++i) r[i] = rotation[9 * (int64)c + i];
     displacement_gradient(predicted, p, 0.25 / body.spacing, f);
     f[0] += 1.0, f[4] += 1.0, f[8] += 1.0;
-    displacement_gradient(turn_by, p, 0.25 / body.spacing, df);
-    turn_change(f, r, df, dr);
     corner_vector(p, at, z, 1.0, body.spacing, y);
     local_vector(r, p, y, 1.0, body.spacing, w);
-    corner_vector(p, zero, moved, 0.0, body.spacing, m_local);
-    turn_back(r, m_local, dw);
-    turn_back(dr, y, moved);
-#pragma unroll
-    for (int k = 0; k < 3; ++k) dw[k] += moved[k];
     const real *table_row = body.table + CELL_SIZE * (int64)body.gradient_index[c];
-    double w_lame[3], w_shear[3], d_lame[3], d_shear[3], force[3], bent[3], one[3], two[3];
+    double w_lame[3], w_shear[3], force[3];
     cell_product(table_row, p, w, w_lame, w_shear);
-    cell_product(table_row, p, dw, d_lame, d_shear);
-    if (t / LANES >= body.cells) return;
     const int region = body.cell_region[c];
-    const double young = m.youngs_modulus_pa[region], dlam = m.lam * d.youngs_modulus_pa[region] + d.lam, dmu = m.mu * d.youngs_modulus_pa[region] + d.mu;
+    const double young = m.youngs_modulus_pa[region];
 #pragma unroll
-    for (int k = 0; k < 3; ++k) {
-        force[k] = young * (m.lam * w_lame[k] + m.mu * w_shear[k]);
-        bent[k] = young * (m.lam * d_lame[k] + m.mu * d_shear[k] + dlam * w_lame[k] + dmu * w_shear[k]);
+    for (int k = 0; k < 3; ++k) force[k] = young * (m.lam * w_lame[k] + m.mu * w_shear[k]);
+    for (int column = begin; column < end; ++column) {
+        const Material &d = material_of(directions, width, column);
+        const Motion change = of_system(du, dv, da, 3 * body.nodes * column);
+        double moved[3], turn_by[3], m_local[3], dw[3], df[9], dr[9], d_lame[3], d_shear[3], bent[3], one[3], two[3];
+#pragma unroll
+        for (int k = 0; k < 3; ++k) {
+            const double by_u = change.u[node + k], by_known = change.known_velocity(scheme, node + k);
+            moved[k] = by_u + d.stiffness_damping_s * (scheme.c_d * increment[k] - known[k]) -
+                       m.stiffness_damping_s * by_known;
+            turn_by[k] = by_u + ahead * change.ahead(scheme)[node + k];
+        }
+        displacement_gradient(turn_by, p, 0.25 / body.spacing, df);
+        turn_change(f, r, df, dr);
+        corner_vector(p, zero, moved, 0.0, body.spacing, m_local);
+        turn_back(r, m_local, dw);
+        turn_back(dr, y, moved);
+#pragma unroll
+        for (int k = 0; k < 3; ++k) dw[k] += moved[k];
+        cell_product(table_row, p, dw, d_lame, d_shear);
+        const double dlam = m.lam * d.youngs_modulus_pa[region] + d.lam, dmu = m.mu * d.youngs_modulus_pa[region] + d.mu;
+#pragma unroll
+        for (int k = 0; k < 3; ++k)
+            bent[k] = young * (m.lam * d_lame[k] + m.mu * d_shear[k] + dlam * w_lame[k] + dmu * w_shear[k]);
+        turn(r, bent, one);
+        turn(dr, force, two);
+        if (t / LANES >= body.cells) continue;
+#pragma unroll
+        for (int k = 0; k < 3; ++k) corner[24 * (body.cells * column + c) + 3 * p + k] = one[k] + two[k];
     }
-    turn(r, bent, one);
-    turn(dr, force, two);
-#pragma unroll
-    for (int k = 0; k < 3; ++k) corner[24 * (body.cells * column + c) + 3 * p + k] = one[k] + two[k];
 }
 
 // The contact points of the body; see backends/cpu/contact.py.

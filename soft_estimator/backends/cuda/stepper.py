@@ -191,7 +191,7 @@ class CudaStepper:
             arguments = (*common[:2], *before[1:], self._gains)
             kernel("step", "gain_in_speed", self.real.name)((3, self.systems), (512,), arguments)
         loads = (paths.held, self.start, self.corner, self.touch, self.obstacles.touch(before, paths), self._gains)
-        self._launch("step", "prepare_step", self.nodes, *common, *before, *loads, *system)
+        self._launch("step", "prepare_step", 8 * self.nodes, *common, *before, *loads, *system)
         self._solve(report)
         self._launch("step", "advance", 3 * self.nodes, *common[:2], *before, self.solution, *after)
 
@@ -218,7 +218,7 @@ class CudaStepper:
         system = (self.blocks, self.inverse, self.rhs, self.solution)
         self._touch(before)
         touched = (self.touch, self.obstacles.touch(before, paths))
-        self._launch("step_adjoint", "prepare_step_adjoint", self.nodes, *common, *before, *bar, *touched, *system)
+        self._launch("step_adjoint", "prepare_step_adjoint", 8 * self.nodes, *common, *before, *bar, *touched, *system)
 
     def _assemble(self) -> None:
         threads, grid = (self.nodes, (27,)) if self._kept is None else (self.row_blocks, (1,))
@@ -253,7 +253,7 @@ class CudaStepper:
         felt_bar = self.obstacles.touch_adjoint(before, u_after, self.solution, paths)
         nodes = (paths.held, self.blocks, self.solution, self.pulled, self.turned, self.touch_bar, felt_bar)
         self._launch(
-            "step_adjoint", "collect_nodes_adjoint", self.nodes, *common, *before, u_after, *nodes, *bar, self.sums
+            "step_adjoint", "collect_nodes_adjoint", 8 * self.nodes, *common, *before, u_after, *nodes, *bar, self.sums
         )
 
     def collected(self) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from soft_estimator.backends.cuda.kernels import compile_ahead, launch
 from soft_estimator.backends.cuda.stepper import own_stepper
 from soft_estimator.backends.interface import Array, Paths, State, Stepper
 
+DIRECTIONS_AT_ONCE = 6  # as in step_tangent.cu
 SINGLE_IS_ENOUGH = 1e-4  # relative tolerance from which on a solve in single precision reaches it
 
 
@@ -62,7 +63,9 @@ class CudaTangent:
         s.linearise(before, paths)
         common = (*s.common(), directions)
         motion = (*before, u_after, *changes)
-        self._launch("change_cells", 8 * s.cells, *common, *motion, s.rotation, self.corner)
+        groups = -(-self.columns // DIRECTIONS_AT_ONCE)
+        given = (*common, self.columns, *motion, s.rotation, self.corner)
+        launch("step_tangent", "change_cells", s.real, 8 * s.cells, *given, grid=(groups,))
         nodes, weight, area, begin = (s.arrays[f"point_{name}"] for name in ("nodes", "weight", "area", "start"))
         if s.has_contact:
             riding = (self.points, nodes, weight, area)

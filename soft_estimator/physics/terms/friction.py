@@ -42,7 +42,7 @@ class FrictionLaw:
 
     @property
     def fused(self) -> str:
-        return "friction" if self.contact.fused and self.contact.substeps == 1 else ""
+        return "friction" if self.contact.fused else ""
 
     def defaults(self) -> Mapping[str, Any]:
         return {} if self.contact.own else {COEFFICIENT: self.contact.friction}
