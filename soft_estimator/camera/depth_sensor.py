@@ -111,19 +111,21 @@ class DepthNoise:
         An edge is a step to the neighbour that the step on the other side does not predict: an oblique plane, on which
         1/z is linear, has none however steep it is.
         """
-        known = np.where(depth > 0, depth, self.background_m)
-        padded = np.pad(known, 1, mode="edge")
-        left, right, above, below = padded[1:-1, :-2], padded[1:-1, 2:], padded[:-2, 1:-1], padded[2:, 1:-1]
-        across, largest = depth.copy(), np.zeros(depth.shape)
-        safe = np.where(depth > 0, depth, 1.0)
+        flies, share = rng.random(depth.shape) < self.flying_probability, rng.random(depth.shape)
+        v, u = np.nonzero(flies)  # no other pixel asks for its neighbours
+        padded = np.pad(np.where(depth > 0, depth, self.background_m), 1, mode="edge")
+        left, right, above, below = padded[v + 1, u], padded[v + 1, u + 2], padded[v, u + 1], padded[v + 2, u + 1]
+        own, largest = depth[v, u], np.zeros(len(v))
+        across, safe = own.copy(), np.where(own > 0, own, 1.0)
         for ahead, behind in ((left, right), (right, left), (above, below), (below, above)):
             ahead, behind = np.where(ahead > 0, ahead, safe), np.where(behind > 0, behind, safe)
             step = np.abs(ahead - safe) / np.minimum(ahead, safe)
             bend = np.abs(safe / ahead + safe / behind - 2.0)
-            edge = (depth > 0) & (step > self.edge_relative) & (bend > self.edge_relative) & (step > largest)
+            edge = (own > 0) & (step > self.edge_relative) & (bend > self.edge_relative) & (step > largest)
             across, largest = np.where(edge, ahead, across), np.where(edge, step, largest)
-        flies = rng.random(depth.shape) < self.flying_probability
-        return np.where(flies, depth + (across - depth) * rng.random(depth.shape), depth)
+        out = depth.copy()
+        out[v, u] = own + (across - own) * share[v, u]
+        return out
 
     def _quantised(self, depth: np.ndarray, camera: PinholeCamera) -> np.ndarray:
         """Depths whose disparity f B / z is a whole number of steps; zero disparity is nothing measured."""

@@ -1,4 +1,4 @@
-"""The checkered ground of a picture, with what shade falls on it."""
+"""What is behind the objects of a picture: a checkered ground with the shade that falls on it, and the background."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.pictures.colours import to_linear
 from soft_estimator.pictures.lamps import KEY_COLOUR, KEY_STRENGTH, SKY_COLOUR, SKY_STRENGTH, Lamps, frame_around
+
+BACKGROUND_TOP, BACKGROUND_BOTTOM = (0.87, 0.90, 0.94), (0.965, 0.97, 0.98)  # by eye: light
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,26 +32,64 @@ class Ground:
     colours: tuple[Sequence[float], Sequence[float]] = ((0.92, 0.925, 0.935), (0.835, 0.85, 0.875))
 
 
-def paint_ground(
-    picture: np.ndarray, ground: Ground, camera: PinholeCamera, fine: PinholeCamera, key: Lamps, sky: Lamps
-) -> np.ndarray:
-    """Paint the plane into a linear RGB picture; returns its depth [m], inf where it is not seen."""
-    normal = frame_around(ground.normal)[0]
-    height = float(normal @ fine.position_m + ground.offset_m / np.linalg.norm(ground.normal))
-    if height <= 0:  # seen from below it would only hide the scene
-        return np.full(picture.shape[:2], np.inf)
-    depth, fade, colour = _open_ground(ground, fine, height)
-    lit = _ground_light(camera, fine, normal, height, key, sky)
-    picture[:] = fade * picture * (0.5 + 0.5 * lit) + colour * lit
-    return depth.copy()
+@dataclass(frozen=True, eq=False)
+class Backdrop:
+    """What is seen where no object is: the background, and the ground that fades into it.
+
+    It is the same in all pictures of a motion, but for the light on the ground. Linear RGB `steady + light · lit`.
+
+    Attributes:
+        depth_m: of the ground at every sample, (height · s, width · s), inf where there is none.
+        steady, lit: at every sample, (height, s, width, s, 3). of_pixels: their means over each pixel, (height, width,
+        3) each.
+    """
+
+    depth_m: np.ndarray
+    steady: np.ndarray
+    lit: np.ndarray
+    of_pixels: tuple[np.ndarray, np.ndarray]
+
+    def picture(self, light: np.ndarray) -> np.ndarray:
+        """Linear RGB under the light on the ground, relative to that on open ground; (height, width, 3) both."""
+        steady, lit = self.of_pixels
+        return steady + light * lit
+
+    def samples(self, rows: np.ndarray, columns: np.ndarray, light: np.ndarray) -> np.ndarray:
+        """The samples of some pixels, (n, s, s, 3), under the light there, (n, 3)."""
+        return self.steady[rows, :, columns] + light[:, None, None] * self.lit[rows, :, columns]
 
 
 @lru_cache(maxsize=1)
-def _open_ground(ground: Ground, fine: PinholeCamera, height: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Depth [m] of the plane, how far it fades into the background and the colour that is left of it, per fine pixel.
+def backdrop(ground: Ground | None, camera: PinholeCamera, fine: PinholeCamera) -> Backdrop:
+    """The backdrop of a camera's pictures with the samples of a finer one; kept until another is asked for."""
+    faded, tiles = _background(fine), np.zeros((fine.height_px, fine.width_px, 3))
+    depth = np.full(faded.shape[:2], np.inf)
+    if ground is not None and (height := _height_m(ground, fine)) > 0:  # seen from below it would only hide the scene
+        depth, fade, tiles = _open_ground(ground, fine, height)
+        faded = fade * faded
+        steady, lit = 0.5 * faded, 0.5 * faded + tiles
+    else:
+        steady, lit = faded, tiles
+    factor = fine.width_px // camera.width_px
+    shape = (camera.height_px, factor, camera.width_px, factor, 3)
+    steady, lit = steady.reshape(shape), lit.reshape(shape)
+    return Backdrop(depth, steady, lit, (steady.mean(axis=(1, 3)), lit.mean(axis=(1, 3))))
 
-    The same for every picture of a motion: kept until another camera or plane is asked for.
-    """
+
+def _height_m(ground: Ground, camera: PinholeCamera) -> float:
+    """Of the camera above the plane."""
+    return float(frame_around(ground.normal)[0] @ camera.position_m + ground.offset_m / np.linalg.norm(ground.normal))
+
+
+def _background(camera: PinholeCamera) -> np.ndarray:
+    """Linear RGB of an empty picture, shape (height, width, 3)."""
+    down = np.linspace(0.0, 1.0, camera.height_px)[:, None, None]
+    colour = (1 - down) * to_linear(BACKGROUND_TOP) + down * to_linear(BACKGROUND_BOTTOM)
+    return np.broadcast_to(colour, (camera.height_px, camera.width_px, 3))
+
+
+def _open_ground(ground: Ground, fine: PinholeCamera, height: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Depth [m] of the plane, how far it fades into the background and what is left of its colour, per fine pixel."""
     normal, side, across = frame_around(ground.normal)
     rays = fine.rays()
     depth = _plane_depth(rays, fine, normal, height)
@@ -76,41 +116,47 @@ def _plane_depth(rays: np.ndarray, camera: PinholeCamera, normal: np.ndarray, he
     return np.where(towards > 1e-9, height / np.where(towards > 1e-9, towards, 1.0), np.inf)
 
 
-def _ground_light(
-    camera: PinholeCamera, fine: PinholeCamera, normal: np.ndarray, height: float, key: Lamps, sky: Lamps
-) -> np.ndarray:
-    """Light on the plane relative to that on open ground, linear RGB per fine pixel.
+def ground_light(ground: Ground | None, camera: PinholeCamera, key: Lamps, sky: Lamps) -> np.ndarray:
+    """Light on the plane relative to that on open ground, linear RGB, (height, width, 3).
 
     Asked for at every other pixel each way, and linear between: a texel of the lamps' maps is as wide as two.
     """
-    rows, columns = (np.append(np.arange(0, count - 1, 2), count - 1) for count in (camera.height_px, camera.width_px))
-    rays = camera.rays()[np.ix_(rows, columns)]
-    depth = _plane_depth(rays, camera, normal, height)
-    seen = np.isfinite(depth)
-    points = camera.to_world_frame(rays[seen] * depth[seen][:, None])
-    normals = np.broadcast_to(normal, points.shape)
+    if ground is None or _height_m(ground, camera) <= 0:
+        return np.ones((1, 1, 3))
+    rows, columns, seen, points, normals = _asked_places(ground, camera)
+    normal = frame_around(ground.normal)[0]
     open_key = float(np.maximum(-key.rotations[:, :, 2] @ normal, 0) @ key.weights)
     open_sky = float(np.maximum(-sky.rotations[:, :, 2] @ normal, 0) @ sky.weights)
     shares = KEY_STRENGTH * open_key * KEY_COLOUR, SKY_STRENGTH * open_sky * SKY_COLOUR
-    light = np.ones((*depth.shape, 3))
+    light = np.ones((*seen.shape, 3))
     light[seen] = (key.light(points, normals) / open_key)[:, None] * shares[0]
     light[seen] += (sky.light(points, normals) / open_sky)[:, None] * shares[1]
     light[seen] /= shares[0] + shares[1]
-    factor = fine.width_px // camera.width_px
-    down, across = _between(rows, fine.height_px, factor), _between(columns, fine.width_px, factor)
-    return np.einsum("ri,cj,ijk->rck", down, across, light, optimize=["einsum_path", (0, 2), (0, 1)])
+    down = _between(light, rows, camera.height_px)
+    return np.ascontiguousarray(_between(down.swapaxes(0, 1), columns, camera.width_px).swapaxes(0, 1))
 
 
-def _between(places: np.ndarray, count: int, factor: int) -> np.ndarray:
-    """Weights (count, n) of values at these pixels at the centres of pixels `factor` times as fine, linear between."""
-    at = np.clip((np.arange(count) + 0.5) / factor - 0.5, places[0], places[-1])
+@lru_cache(maxsize=1)
+def _asked_places(
+    ground: Ground, camera: PinholeCamera
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows and columns of pixels at which light is asked for, which of them see the plane, and where on it [m]; its
+    normal there."""
+    rows, columns = (np.append(np.arange(0, count - 1, 2), count - 1) for count in (camera.height_px, camera.width_px))
+    rays, normal = camera.rays()[np.ix_(rows, columns)], frame_around(ground.normal)[0]
+    depth = _plane_depth(rays, camera, normal, _height_m(ground, camera))
+    seen = np.isfinite(depth)
+    points = camera.to_world_frame(rays[seen] * depth[seen][:, None])
+    return rows, columns, seen, points, np.tile(normal, (len(points), 1))
+
+
+def _between(values: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:
+    """Values (n, ...) at these of `count` pixels at all of them, linear between."""
+    at = np.arange(count)
     left = np.clip(np.searchsorted(places, at, side="right") - 1, 0, max(len(places) - 2, 0))
     right = np.minimum(left + 1, len(places) - 1)
-    share = (at - places[left]) / np.maximum(places[right] - places[left], 1)
-    out = np.zeros((count, len(places)))
-    out[np.arange(count), left] = 1.0 - share
-    out[np.arange(count), right] += share
-    return out
+    share = ((at - places[left]) / np.maximum(places[right] - places[left], 1)).reshape(-1, *[1] * (values.ndim - 1))
+    return (1.0 - share) * values[left] + share * values[right]
 
 
 def _checker(u: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
-from soft_estimator.backends.cpu.raster import gather_light, rasterise_depth
+from soft_estimator.backends.cpu.shading import depth_maps, gather_light
 from soft_estimator.camera.pinhole import PinholeCamera
 
 # A warm lamp and a bluish sky, by eye.
@@ -34,35 +33,16 @@ class Lamps:
     def light(self, points_m: np.ndarray, normals: np.ndarray, turn: np.ndarray | None = None) -> np.ndarray:
         """Light at these points, shape (n,).
 
-        turn: in 0..3, (n,): each point asks only that quarter of the lamps. The four samples of a pixel, which differ
-        by little, then ask all of them together.
+        turn: in 0..3, rising, (n,): each point asks only that quarter of the lamps. The four samples of a pixel, which
+        differ by little, then ask all of them together.
         """
-        if turn is not None:
-            light = np.zeros(len(points_m))
-            for k in range(TURNS):
-                asked = turn == k
-                light[asked] = self._quarters[k].light(points_m[asked], normals[asked])
-            return light
         # lifting the point off the surface by a texel keeps a surface from shadowing itself
-        lifted = np.ascontiguousarray(points_m + self.bias_m * normals)
-        frames = (self.positions, self.rotations, self.weights, self.focal_px)
-        return gather_light(lifted, np.ascontiguousarray(normals), *frames, self.maps_m, self.bias_m)
-
-    @cached_property
-    def _quarters(self) -> list[Lamps]:
-        """Every fourth lamp, from each of the first four on; together as strong as all."""
-        parts = [slice(k, None, TURNS) for k in range(TURNS)]
-        whole = self.weights.sum()
-        return [
-            replace(
-                self,
-                rotations=self.rotations[part].copy(),  # contiguous: the loop is compiled for that
-                positions=self.positions[part].copy(),
-                weights=self.weights[part] * whole / self.weights[part].sum(),
-                maps_m=self.maps_m[part].copy(),
-            )
-            for part in parts
-        ]
+        lifted, weights = np.ascontiguousarray(points_m + self.bias_m * normals), self.weights
+        if turn is not None:  # a quarter of the lamps is as strong as all
+            number = np.arange(len(weights)) % TURNS
+            weights = weights * (weights.sum() / np.bincount(number, weights))[number]
+        frames = (self.positions, self.rotations, weights, self.focal_px)
+        return gather_light(lifted, np.ascontiguousarray(normals), *frames, self.maps_m, self.bias_m, turn, TURNS)
 
 
 def frame_around(up: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -115,10 +95,5 @@ def _lamps(vertices: np.ndarray, faces: np.ndarray, directions: np.ndarray, weig
     frames = [frame_around(-direction) for direction in directions]
     rotations = np.stack([np.stack([side, across, axis], axis=1) for axis, side, across in frames])
     focal = 0.5 * (MAP_SIZE_PX - 4) * (LAMP_DISTANCE - 1.0)
-    middle = 0.5 * (MAP_SIZE_PX - 1)
-    optics = (focal, focal, middle, middle, MAP_SIZE_PX, MAP_SIZE_PX, 0.5 * radius)
-    seen = [
-        rasterise_depth((vertices - position) @ rotation, faces, *optics)[0]
-        for position, rotation in zip(positions, rotations, strict=True)
-    ]
-    return Lamps(rotations, positions, weights, focal, np.stack(seen), 2.5 * radius / MAP_SIZE_PX)
+    maps = depth_maps(vertices, faces, positions, rotations, focal, MAP_SIZE_PX)
+    return Lamps(rotations, positions, weights, focal, maps, 2.5 * radius / MAP_SIZE_PX)

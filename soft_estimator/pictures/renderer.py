@@ -16,23 +16,23 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from soft_estimator.backends.cpu.raster import rasterise
+from soft_estimator.backends.cpu.shading import shade_samples, surface_samples
 from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.geometry.surface import face_crosses_m2
 from soft_estimator.pictures.colours import CORAL, to_linear, to_srgb
-from soft_estimator.pictures.ground import Ground, paint_ground
+from soft_estimator.pictures.ground import Backdrop, Ground, backdrop, ground_light
 from soft_estimator.pictures.lamps import (
     KEY_COLOUR,
     KEY_STRENGTH,
     SKY_COLOUR,
     SKY_STRENGTH,
+    TURNS,
     Lamps,
     frame_around,
     make_lamps,
 )
 
-# By eye: a light background, and light from below that keeps undersides from going black.
-BACKGROUND_TOP, BACKGROUND_BOTTOM = (0.87, 0.90, 0.94), (0.965, 0.97, 0.98)
-BOUNCE_STRENGTH = 0.16
+BOUNCE_STRENGTH = 0.16  # by eye: light from below that keeps undersides from going black
 CREASE_COSINE = np.cos(np.radians(40.0))  # a corner normal farther than this from its face marks a sharp edge
 
 
@@ -92,14 +92,10 @@ def render(
     axis = axis / np.linalg.norm(axis)
     fine = _finer(camera, supersampling)
     key, sky = make_lamps(*_joined(scene_objects), camera, axis)
-    picture = _background(fine)
-    depth = np.full(picture.shape[:2], np.inf)
-    if ground is not None:
-        depth = paint_ground(picture, ground, camera, fine, key, sky)
-    _paint_objects(picture, depth, scene_objects, fine, axis, key, sky)
-    size = (camera.height_px, supersampling, camera.width_px, supersampling, 3)
-    encoded = to_srgb(np.clip(picture.reshape(size).mean(axis=(1, 3)), 0.0, 1.0))
-    return np.rint(255.0 * encoded).astype(np.uint8)
+    behind, light = backdrop(ground, camera, fine), ground_light(ground, camera, key, sky)
+    picture = behind.picture(light)
+    _paint_objects(picture, behind, light, scene_objects, fine, axis, key, sky)
+    return np.rint(255.0 * to_srgb(np.clip(picture, 0.0, 1.0))).astype(np.uint8)
 
 
 def write_strip(
@@ -180,13 +176,6 @@ def _finer(camera: PinholeCamera, factor: int) -> PinholeCamera:
     )
 
 
-def _background(camera: PinholeCamera) -> np.ndarray:
-    """Linear RGB of an empty picture, shape (height, width, 3)."""
-    down = np.linspace(0.0, 1.0, camera.height_px)[:, None, None]
-    colour = (1 - down) * to_linear(BACKGROUND_TOP) + down * to_linear(BACKGROUND_BOTTOM)
-    return np.broadcast_to(colour, (camera.height_px, camera.width_px, 3)).copy()
-
-
 def _joined(objects: Sequence[SceneObject]) -> tuple[np.ndarray, np.ndarray]:
     """All vertices [m] (nv, 3) and all faces (nf, 3)."""
     shifts = np.cumsum([0] + [len(item.vertices_m) for item in objects])
@@ -209,56 +198,65 @@ def corner_normals(vertices_m: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 def _paint_objects(
     picture: np.ndarray,
-    depth: np.ndarray,
+    behind: Backdrop,
+    light: np.ndarray,
     objects: Sequence[SceneObject],
     camera: PinholeCamera,
     up: np.ndarray,
     key: Lamps,
     sky: Lamps,
 ) -> None:
-    """Shade the pixels where an object is nearer than `depth` [m], in place."""
+    """Paint the objects into a linear RGB picture, in place, sample by sample where they are nearer than what is behind
+    them. camera: that of the samples."""
     vertices, faces = _joined(objects)
     optics = (camera.fx_px, camera.fy_px, camera.cx_px, camera.cy_px, camera.width_px, camera.height_px)
     mesh_depth, face, weight = rasterise(camera.to_camera_frame(vertices), faces, *optics)
-    seen = mesh_depth < depth
+    seen = mesh_depth < behind.depth_m
     if not seen.any():
         return
-    face, weight = face[seen], weight[seen]
-    points = np.einsum("nc,nci->ni", weight, vertices[faces[face]])
-    normals = np.concatenate([corner_normals(np.asarray(o.vertices_m, float), np.asarray(o.faces)) for o in objects])
-    normal = np.einsum("nc,nci->ni", weight, normals[face])
-    view = camera.position_m - points
-    view /= np.linalg.norm(view, axis=1, keepdims=True)
-    normal *= np.where((normal * view).sum(axis=1) < -0.2, -1.0, 1.0)[:, None]  # the inside of an open mesh
-    normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-300)
-    colours = [np.broadcast_to(to_linear(o.colour), (len(o.vertices_m), 3)) for o in objects]
-    albedo = np.einsum("nc,nci->ni", weight, np.concatenate(colours)[faces[face]])
-    gloss = np.repeat([o.gloss for o in objects], [len(o.faces) for o in objects])[face]
-    row, column = np.nonzero(seen)
-    turn = 2 * (row % 2) + column % 2
-    lit = (key.light(points, normal, turn), sky.light(points, normal, turn))
-    picture[seen] = _shaded(normal, view, albedo, gloss, up, -key.rotations[:, :, 2].mean(axis=0), lit)
+    quarters = [np.nonzero(seen[turn // 2 :: 2, turn % 2 :: 2]) for turn in range(TURNS)]
+    row, column = (
+        np.concatenate([2 * q[k] + offset for q, offset in zip(quarters, offsets)])
+        for k, offsets in enumerate(((0, 0, 1, 1), (0, 1, 0, 1)))
+    )
+    turn = np.repeat(np.arange(TURNS), [len(q[0]) for q in quarters])
+    shaded = _shaded(objects, vertices[faces], face[row, column], weight[row, column], turn,
+                     (camera.position_m, up), (key, sky))  # fmt: skip
+    height, width = picture.shape[:2]
+    each = camera.width_px // width
+    pixel = row // each * width + column // each
+    covered = np.bincount(pixel, minlength=height * width)
+    sums = np.stack([np.bincount(pixel, shaded[:, k], minlength=height * width) for k in range(3)], axis=-1)
+    edge = np.flatnonzero((covered > 0) & (covered < each * each))  # what is behind shows through some samples
+    rows, columns = edge // width, edge % width
+    empty = ~seen.reshape(height, each, width, each)[rows, :, columns]
+    lit = np.broadcast_to(light, picture.shape)[rows, columns]
+    sums[edge] += (behind.samples(rows, columns, lit) * empty[..., None]).sum(axis=(1, 2))
+    inside = covered > 0
+    picture.reshape(-1, 3)[inside] = sums[inside] / (each * each)
 
 
 def _shaded(
-    normal: np.ndarray,
-    view: np.ndarray,
-    albedo: np.ndarray,
-    gloss: np.ndarray,
-    up: np.ndarray,
-    towards: np.ndarray,
-    lit: tuple[np.ndarray, np.ndarray],
+    objects: Sequence[SceneObject],
+    corners_m: np.ndarray,
+    face: np.ndarray,
+    weight: np.ndarray,
+    turn: np.ndarray,
+    seen_from: tuple[np.ndarray, np.ndarray],
+    lamps: tuple[Lamps, Lamps],
 ) -> np.ndarray:
-    """Linear RGB of surface points, shape (n, 3): key, sky, light from the ground, highlight and a faint bright rim.
-
-    towards: where the key light is, (3,). lit: by it and by the sky, (n,) each.
-    """
-    from_key, from_sky = lit
-    bounce = 0.5 - 0.5 * normal @ up
-    light = KEY_STRENGTH * from_key[:, None] * KEY_COLOUR + SKY_STRENGTH * from_sky[:, None] * SKY_COLOUR
-    light += BOUNCE_STRENGTH * (0.35 + bounce)[:, None]
-    half = view + towards
-    half /= np.linalg.norm(half, axis=1, keepdims=True)
-    shine = np.maximum((half * normal).sum(axis=1), 0.0) ** 40 * np.minimum(from_key * 2, 1.0)
-    rim = (1.0 - np.clip((view * normal).sum(axis=1), 0.0, 1.0)) ** 4 * from_sky
-    return albedo * light + (gloss * (shine + 0.5 * rim))[:, None]
+    """Linear RGB of points on faces (n,) at barycentric weights (n, 3); turn: as in `Lamps.light`. seen_from: the eye
+    [m], and which way is up."""
+    (eye_m, up), (key, sky) = seen_from, lamps
+    points, normals, views, out = (np.empty((len(face), 3)) for _ in range(4))
+    smooth = np.concatenate([corner_normals(np.asarray(o.vertices_m, float), np.asarray(o.faces)) for o in objects])
+    surface_samples(face, weight, corners_m, smooth, eye_m, points, normals, views)
+    colours = np.concatenate(
+        [np.broadcast_to(to_linear(o.colour), (len(o.vertices_m), 3))[np.asarray(o.faces)] for o in objects]
+    )
+    gloss = np.repeat([o.gloss for o in objects], [len(o.faces) for o in objects])
+    reached = (key.light(points, normals, turn), sky.light(points, normals, turn))
+    strengths = (KEY_STRENGTH * KEY_COLOUR, SKY_STRENGTH * SKY_COLOUR)
+    towards = -key.rotations[:, :, 2].mean(axis=0)
+    shade_samples(face, weight, colours, gloss, normals, views, up, towards, *reached, *strengths, BOUNCE_STRENGTH, out)
+    return out

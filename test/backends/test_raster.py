@@ -6,7 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from soft_estimator.backends.cpu.raster import gather_light, rasterise, rasterise_depth
+from soft_estimator.backends.cpu.raster import rasterise, rasterise_depth
+from soft_estimator.backends.cpu.shading import depth_maps, gather_light
 
 OPTICS = (90.0, 95.0, 39.7, 29.2, 80, 60)  # fx, fy, cx, cy [px], width, height
 
@@ -203,3 +204,31 @@ def test_light_follows_the_cosine_and_stops_at_a_blocker() -> None:
     position = np.array([(0.0, 0.0, 10.0)])
     light = gather_light(points, normals, position, rotation, np.array([2.0]), 40.0, maps, 0.01)
     np.testing.assert_allclose(light, (0, 2, 2, 1, 0), atol=1e-12)
+
+
+def test_each_lamp_sees_the_depth_that_a_camera_there_would() -> None:
+    """Of a globe and large triangles that cut it, from three lamps; to the rounding of another order of sums."""
+    ball, of_ball = globe((0.1, 0.0, 0.2), 0.5, 20)
+    rng = np.random.default_rng(8)
+    vertices, faces = np.concatenate([ball, rng.normal(0, 0.4, (12, 3))]), np.arange(12).reshape(-1, 3) + len(ball)
+    faces = np.concatenate([of_ball, faces])
+    frames = np.linalg.qr(rng.standard_normal((3, 3, 3)))[0]
+    positions, focal, size = -6.0 * frames[:, :, 2], 200.0, 64
+    maps = depth_maps(vertices, faces, positions, frames, focal, size)
+    for seen, position, frame in zip(maps, positions, frames):
+        optics = (focal, focal, 0.5 * (size - 1), 0.5 * (size - 1), size, size)
+        depth, _ = rasterise_depth((vertices - position) @ frame, faces, *optics)
+        assert np.isfinite(depth).mean() > 0.1
+        np.testing.assert_allclose(seen, depth, rtol=1e-12)
+
+
+def test_points_ask_the_lamps_of_their_turn() -> None:
+    """With two turns the light of a point is that of every other lamp, whether or not others ask beside it."""
+    rotation = np.repeat(np.diag([1.0, -1.0, -1.0])[None], 5, axis=0)
+    weights, normals = np.array([1.0, 20.0, 300.0, 4000.0, 50000.0]), np.tile([0.0, 0.0, 1.0], (3000, 1))
+    points = np.random.default_rng(2).normal(0, 0.1, (3000, 3))
+    lamps = (np.tile([0.0, 0.0, 10.0], (5, 1)), rotation, weights, 40.0, np.full((5, 8, 8), np.inf), 0.01)
+    turn = np.repeat([0, 1], [1700, 1300])  # the change of turns lies within a chunk
+    light = gather_light(points, normals, *lamps, turn, 2)
+    np.testing.assert_allclose(light, np.where(turn == 0, 50301.0, 4020.0))
+    np.testing.assert_allclose(gather_light(points, normals, *lamps), 54321.0)

@@ -1,4 +1,4 @@
-"""Triangle rasteriser through a pinhole: exact depth along every pixel's ray, and light gathered from depth maps.
+"""Triangle rasteriser through a pinhole: exact depth along every pixel's ray.
 
 Triangles are drawn in homogeneous form: with d the ray of a pixel and a, b, c the corners in the camera frame,
 
@@ -16,7 +16,8 @@ import numpy as np
 from soft_estimator.backends.cpu.compiled import njit, prange
 
 BAND_ROWS = 16  # rows per band; fixed, so the work split (and every bit) is the same for any thread count
-CHUNK = 1024  # points per parallel chunk in gather_light
+WIDE_PX = 8  # boxes wider than this are searched where the triangle is; in smaller ones that takes longer than to look
+SIDE_ON = 1e-6  # a triangle whose plane passes so near to the camera, over its distance, may be taken for its back
 ROUNDING = 8 * 2.0**-52  # bounds the error of d.(p x q), about six roundings, relative to |p||q||d| in 1-norm, max-norm
 
 
@@ -47,7 +48,7 @@ def rasterise(
         depth along z [m], shape (height, width), inf where nothing; face index, int32, -1 where nothing; barycentric
         coordinates of the hit, shape (height, width, 3), zero where nothing.
     """
-    vertices, triangles = _checked(vertices_camera, faces, fx, fy, width, height, near)
+    vertices, triangles = checked_mesh(vertices_camera, faces, fx, fy, width, height, near)
     depth, face_index, planes = _draw(vertices, triangles, fx, fy, cx, cy, width, height, near)
     barycentric = np.zeros((height, width, 3))
     _barycentric(face_index, planes, fx, fy, cx, cy, barycentric)
@@ -66,42 +67,12 @@ def rasterise_depth(
     near: float = 1e-3,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The depth [m] and face index of `rasterise`, shape (height, width) each, without the barycentric coordinates."""
-    vertices, triangles = _checked(vertices_camera, faces, fx, fy, width, height, near)
+    vertices, triangles = checked_mesh(vertices_camera, faces, fx, fy, width, height, near)
     depth, face_index, _ = _draw(vertices, triangles, fx, fy, cx, cy, width, height, near)
     return depth, face_index
 
 
-def gather_light(
-    points: np.ndarray,
-    normals: np.ndarray,
-    positions: np.ndarray,
-    rotations: np.ndarray,
-    weights: np.ndarray,
-    focal_px: float,
-    depth_maps: np.ndarray,
-    bias: float,
-) -> np.ndarray:
-    """Light that reaches surface points from distant lamps, each with the depth map of what it sees.
-
-    Args:
-        points: surface points [m], shape (n, 3).
-        normals: unit normals, shape (n, 3).
-        positions: lamp positions [m], shape (nl, 3).
-        rotations: lamp frames (x right, y down, z towards the scene) to world, shape (nl, 3, 3).
-        weights: strength of each lamp, shape (nl,).
-        focal_px: focal length of the square depth maps [px].
-        depth_maps: depth seen by each lamp [m], inf where nothing, shape (nl, size, size).
-        bias: points this far [m] behind the recorded depth still count as lit.
-
-    Returns:
-        sum over lamps of weight * max(normal . direction to the lamp, 0) * visible fraction, shape (n,).
-    """
-    light = np.zeros(len(points))
-    _gather_light(points, normals, positions, rotations, weights, focal_px, depth_maps, bias, light)
-    return light
-
-
-def _checked(
+def checked_mesh(
     vertices_camera: np.ndarray, faces: np.ndarray, fx: float, fy: float, width: int, height: int, near: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Contiguous float64 vertices and int64 faces, or a ValueError."""
@@ -162,28 +133,39 @@ def _set_up(
 
     Of one that covers no pixel's middle the (empty) box alone.
     """
-    d_max = max(1.0, abs(cx) / fx, abs(width - 1 - cx) / fx, abs(cy) / fy, abs(height - 1 - cy) / fy)
+    d_max = largest_ray(fx, fy, cx, cy, width, height)
     for f in prange(faces.shape[0]):
         a, b, c = vertices[faces[f, 0]], vertices[faces[f, 1]], vertices[faces[f, 2]]
         _pixel_box(a, b, c, fx, fy, cx, cy, width, height, near, bounds[f])
-        if bounds[f, 0] > bounds[f, 1] or bounds[f, 2] > bounds[f, 3]:
-            continue  # between the pixels, as most of a fine mesh is in a lamp's map
-        for i in range(3):
-            p = vertices[faces[f, (i + 1) % 3]]
-            q = vertices[faces[f, (i + 2) % 3]]
-            planes[f, 3 * i] = p[1] * q[2] - p[2] * q[1]
-            planes[f, 3 * i + 1] = p[2] * q[0] - p[0] * q[2]
-            planes[f, 3 * i + 2] = p[0] * q[1] - p[1] * q[0]
-            size = (abs(p[0]) + abs(p[1]) + abs(p[2])) * (abs(q[0]) + abs(q[1]) + abs(q[2]))
-            planes[f, 15 + i] = ROUNDING * size * d_max
-        # from differences: the sum of the edge vectors is the same normal, but loses digits on small far triangles
-        bx, by, bz = b[0] - a[0], b[1] - a[1], b[2] - a[2]
-        ex, ey, ez = c[0] - a[0], c[1] - a[1], c[2] - a[2]
-        nx, ny, nz = by * ez - bz * ey, bz * ex - bx * ez, bx * ey - by * ex
-        planes[f, 9], planes[f, 10], planes[f, 11] = nx, ny, nz
-        planes[f, 12] = nx * a[0] + ny * a[1] + nz * a[2]
-        planes[f, 13] = min(a[2], b[2], c[2])
-        planes[f, 14] = max(a[2], b[2], c[2])
+        if bounds[f, 0] <= bounds[f, 1] and bounds[f, 2] <= bounds[f, 3]:
+            set_up_plane(vertices, faces[f], d_max, planes[f])
+
+
+@njit(cache=True)
+def largest_ray(fx: float, fy: float, cx: float, cy: float, width: int, height: int) -> float:
+    """The largest component of any pixel's ray."""
+    return max(1.0, abs(cx) / fx, abs(width - 1 - cx) / fx, abs(cy) / fy, abs(height - 1 - cy) / fy)
+
+
+@njit(cache=True)
+def set_up_plane(vertices: np.ndarray, face: np.ndarray, d_max: float, plane: np.ndarray) -> None:
+    a, b, c = vertices[face[0]], vertices[face[1]], vertices[face[2]]
+    for i in range(3):
+        p = vertices[face[(i + 1) % 3]]
+        q = vertices[face[(i + 2) % 3]]
+        plane[3 * i] = p[1] * q[2] - p[2] * q[1]
+        plane[3 * i + 1] = p[2] * q[0] - p[0] * q[2]
+        plane[3 * i + 2] = p[0] * q[1] - p[1] * q[0]
+        size = (abs(p[0]) + abs(p[1]) + abs(p[2])) * (abs(q[0]) + abs(q[1]) + abs(q[2]))
+        plane[15 + i] = ROUNDING * size * d_max
+    # from differences: the sum of the edge vectors is the same normal, but loses digits on small far triangles
+    bx, by, bz = b[0] - a[0], b[1] - a[1], b[2] - a[2]
+    ex, ey, ez = c[0] - a[0], c[1] - a[1], c[2] - a[2]
+    nx, ny, nz = by * ez - bz * ey, bz * ex - bx * ez, bx * ey - by * ex
+    plane[9], plane[10], plane[11] = nx, ny, nz
+    plane[12] = nx * a[0] + ny * a[1] + nz * a[2]
+    plane[13] = min(a[2], b[2], c[2])
+    plane[14] = max(a[2], b[2], c[2])
 
 
 @njit(cache=True)
@@ -262,26 +244,57 @@ def _draw_bands(
     for band in prange(start.size - 1):
         for k in range(start[band], start[band + 1]):
             f = members[k]
-            e = planes[f]
-            for v in range(max(bounds[f, 2], band * BAND_ROWS), min(bounds[f, 3] + 1, (band + 1) * BAND_ROWS)):
-                dy = (v - cy) / fy
-                r0, r1, r2 = e[1] * dy + e[2], e[4] * dy + e[5], e[7] * dy + e[8]
-                rn = e[10] * dy + e[11]
-                for u in range(bounds[f, 0], bounds[f, 1] + 1):
-                    dx = (u - cx) / fx
-                    w0, w1, w2 = e[0] * dx + r0, e[3] * dx + r1, e[6] * dx + r2
-                    if (w0 < -e[15] or w1 < -e[16] or w2 < -e[17]) and (w0 > e[15] or w1 > e[16] or w2 > e[17]):
-                        continue
-                    along = e[9] * dx + rn
-                    if along == 0.0 or abs(w0 + w1 + w2) <= e[15] + e[16] + e[17]:  # edge-on, or no area
-                        continue
-                    z = e[12] / along
-                    if z < near:
-                        continue
-                    z = min(max(z, e[13]), e[14])  # nearly edge-on: rounding must not carry the hit off the triangle
-                    if near <= z < depth[v, u]:
-                        depth[v, u] = z
-                        face_index[v, u] = f
+            first, end = max(bounds[f, 2], band * BAND_ROWS), min(bounds[f, 3] + 1, (band + 1) * BAND_ROWS)
+            for v in range(first, end):
+                draw_row(planes[f], v, bounds[f, 0], bounds[f, 1], fx, fy, cx, cy, near, f, depth[v], face_index[v])
+
+
+@njit(cache=True)
+def draw_row(
+    e: np.ndarray,
+    v: int,
+    first: int,
+    last: int,
+    fx: float,
+    fy: float,
+    cx: float,
+    cy: float,
+    near: float,
+    face: int,
+    depth: np.ndarray,
+    face_index: np.ndarray,
+) -> None:
+    """The pixels first..last of row v that a face covers, where it is nearer than what is there."""
+    dy = (v - cy) / fy
+    r0, r1, r2 = e[1] * dy + e[2], e[4] * dy + e[5], e[7] * dy + e[8]
+    rn = e[10] * dy + e[11]
+    # Where the row crosses the triangle, and a pixel more: of a wide box most pixels lie beside it.
+    steep = abs(e[9]) * e[14] + abs(e[10]) * e[14] + abs(e[11]) * e[14]
+    if last - first > WIDE_PX and abs(e[12]) > SIDE_ON * steep:
+        side = 1.0 if e[12] > 0 else -1.0
+        low, high = float(first), float(last)
+        for i in range(3):
+            slope, rest = side * e[3 * i], side * (r0 if i == 0 else r1 if i == 1 else r2) + e[15 + i]
+            if slope > 0:
+                low = max(low, cx - fx * rest / slope - 1.0)
+            elif slope < 0:
+                high = min(high, cx - fx * rest / slope + 1.0)
+        first, last = int(np.ceil(min(low, last + 1.0))), int(np.floor(max(high, first - 1.0)))
+    for u in range(first, last + 1):
+        dx = (u - cx) / fx
+        w0, w1, w2 = e[0] * dx + r0, e[3] * dx + r1, e[6] * dx + r2
+        if (w0 < -e[15] or w1 < -e[16] or w2 < -e[17]) and (w0 > e[15] or w1 > e[16] or w2 > e[17]):
+            continue
+        along = e[9] * dx + rn
+        if along == 0.0 or abs(w0 + w1 + w2) <= e[15] + e[16] + e[17]:  # edge-on, or no area
+            continue
+        z = e[12] / along
+        if z < near:
+            continue
+        z = min(max(z, e[13]), e[14])  # nearly edge-on: rounding must not carry the hit off the triangle
+        if near <= z < depth[u]:
+            depth[u] = z
+            face_index[u] = face
 
 
 @njit(parallel=True, cache=True)
@@ -303,43 +316,3 @@ def _barycentric(
                 barycentric[v, u, 0] = w0 / total
                 barycentric[v, u, 1] = w1 / total
                 barycentric[v, u, 2] = w2 / total
-
-
-@njit(parallel=True, cache=True)
-def _gather_light(
-    points: np.ndarray,
-    normals: np.ndarray,
-    positions: np.ndarray,
-    rotations: np.ndarray,
-    weights: np.ndarray,
-    focal: float,
-    maps: np.ndarray,
-    bias: float,
-    light: np.ndarray,
-) -> None:
-    size = maps.shape[1]
-    centre = 0.5 * (size - 1)
-    for chunk in prange((points.shape[0] + CHUNK - 1) // CHUNK):
-        for lamp in range(positions.shape[0]):
-            r = rotations[lamp]
-            for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, points.shape[0])):
-                facing = -(normals[i, 0] * r[0, 2] + normals[i, 1] * r[1, 2] + normals[i, 2] * r[2, 2])
-                if facing <= 0.0:
-                    continue
-                px, py, pz = (
-                    points[i, 0] - positions[lamp, 0],
-                    points[i, 1] - positions[lamp, 1],
-                    points[i, 2] - positions[lamp, 2],
-                )
-                z = r[0, 2] * px + r[1, 2] * py + r[2, 2] * pz
-                u = focal * (r[0, 0] * px + r[1, 0] * py + r[2, 0] * pz) / z + centre
-                v = focal * (r[0, 1] * px + r[1, 1] * py + r[2, 1] * pz) / z + centre
-                visible = 1.0
-                if 0.0 <= u < size - 1 and 0.0 <= v < size - 1:
-                    iu, iv = int(u), int(v)
-                    su, sv = u - iu, v - iv
-                    visible = (1 - sv) * (1 - su) * (maps[lamp, iv, iu] >= z - bias)
-                    visible += (1 - sv) * su * (maps[lamp, iv, iu + 1] >= z - bias)
-                    visible += sv * (1 - su) * (maps[lamp, iv + 1, iu] >= z - bias)
-                    visible += sv * su * (maps[lamp, iv + 1, iu + 1] >= z - bias)
-                light[i] += weights[lamp] * facing * visible
