@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
@@ -17,19 +17,16 @@ from typing import IO, Any
 import numpy as np
 
 from soft_estimator.backends.choose import choose_backend
-from soft_estimator.camera.rendering import watch_scene
-from soft_estimator.camera.scene_cameras import scene_cameras, scene_lasting, times_from_start
+from soft_estimator.camera.scene_cameras import times_from_start
 from soft_estimator.live.bands import BandView, band_view, true_values
 from soft_estimator.live.metrics import SurfaceErrors, latency_summary
-from soft_estimator.live.pipeline import LivePipeline
-from soft_estimator.live.replay_config import finder_for
-from soft_estimator.perception.cloud import cloud_from_points
 from soft_estimator.physics.step import Simulation
 from soft_estimator.report import write_report
 from soft_estimator.report.twin_animation import animate_estimates
+from soft_estimator.ros.first_run import compiled_scene
 from soft_estimator.scene.files import read_scene
 from soft_estimator.scene.motion import displacements
-from soft_estimator.scene.scene import Scene, build_scene
+from soft_estimator.scene.scene import Scene
 
 _START_LIMIT_S = 120.0  # from the start of the processes to the first frame
 _END_LIMIT_S = 15.0  # more than `run` grants its nodes
@@ -56,11 +53,10 @@ def run_demo(scene_name: str, out: Path, seconds: float, backend: str, say: Say,
 
     say: told what happens, a line each. show: given the newest estimate as lines, about twice a second.
     """
-    config, folder = read_scene(scene_name)
-    scene = build_scene(config, folder)
+    config, _ = read_scene(scene_name)
     out.mkdir(parents=True, exist_ok=True)
     say("compiling and warming up (the first time this takes a minute or two)")
-    _warm_up(scene, backend)
+    scene = compiled_scene(scene_name, backend)
     _own_domain()
     import rclpy
 
@@ -86,22 +82,6 @@ def run_demo(scene_name: str, out: Path, seconds: float, backend: str, say: Say,
         log.close()
     say("writing the report")
     return _write(watcher, scene, out, bag)
-
-
-def _warm_up(scene: Scene, backend: str) -> None:
-    """Compile what the nodes run, once and in one process, instead of in each of them at the same time."""
-    chosen = choose_backend(backend, scene.config.solver.precision)
-    short = replace(scene, config=scene_lasting(scene.config, 3 * scene.config.time.step_s))
-    observe = scene.config.observe
-    if observe is not None:
-        every = replace(observe, frame_rate_hz=None, every_steps=1, duration_s=None)
-        short = replace(short, config=replace(short.config, observe=every))
-    camera = scene_cameras(short.config)[0]
-    pose = np.eye(4)
-    pose[:3, :3], pose[:3, 3] = camera.rotation, camera.position_m
-    pipeline = LivePipeline(short, finder_for(scene.config), backend=chosen)
-    for seen in watch_scene(short, chosen, [camera]):
-        pipeline.add_cloud(seen.time_s, cloud_from_points(seen.points_m[0], transform=pose))
 
 
 def _own_domain() -> None:

@@ -6,6 +6,8 @@ Every cell whose deformed box holds the point is tried, so that none is missed.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import by_size, njit, prange
@@ -300,3 +302,9 @@ def surface_distances(
         for a in range(3):
             by_value[i, a] = g[a] / size - cube * turned[a]
             by_slope[i, a] = -cube * g[a]
+
+
+def kept_on_disk() -> bool:
+    """Whether an earlier run has compiled these loops."""
+    folder: str = getattr(locate, "stats").cache_path  # noqa: B009 (no type of Numba's says so)
+    return any(Path(folder).glob("points.*.nbi"))
