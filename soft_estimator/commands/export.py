@@ -32,6 +32,9 @@ examples:
   soft-estimator export out/mine/metrics.json --to json --spacing-mm 6 --json"""
 
 
+SHORT_STEP_S = 1e-5  # below, a second takes explicit integration over a hundred thousand steps
+
+
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Add the command to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
@@ -77,12 +80,14 @@ def run(args: argparse.Namespace) -> int:
 def _report(summary: dict[str, Any]) -> str:
     mesh, files = summary["mesh"], summary["files"]
     shown = ", ".join(files if len(files) <= 3 else [files[0], files[1], "...", files[-1]])
+    short = mesh["stable_step_s"] < SHORT_STEP_S
+    remedy = "; damped or stiff as it is, integrate it implicitly" if short else ""
     return "\n".join(
         [
             f"  mesh      {mesh['tetrahedra']} tetrahedra, {mesh['vertices']} vertices, dihedral angles "
             f"{mesh['dihedral_min_deg']:.0f} to {mesh['dihedral_max_deg']:.0f} degrees",
             f"  body      {1e6 * mesh['volume_m3']:.4g} cm^3, {mesh['mass_kg']:.4g} kg; explicit steps up to "
-            f"{1e3 * mesh['stable_step_s']:.2g} ms",
+            f"{1e3 * mesh['stable_step_s']:.2g} ms{remedy}",
             f"  written   {shown} in {summary['out']}",
         ]
     )
