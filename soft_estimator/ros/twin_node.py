@@ -71,7 +71,7 @@ class TwinNode(Node):
         self.scene: Scene | None = None
         self.moment: Moment | None = None
         self.seen: tuple[float, np.ndarray] | None = None
-        self.sent_s = -1.0
+        self.sent: tuple[float, list[int]] = (-1.0, [])  # the moment last published, and who looked
         self.worker: Worker[Float64MultiArray] = Worker(self._take_over, self._failed)
         self.worker.ask("build", self._build)
         latched = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
@@ -129,16 +129,17 @@ class TwinNode(Node):
             self.worker.ask("show", self._show)
 
     def _show(self) -> None:
-        """Simulate on to now, as far as the horizon allows, and publish; nothing where nobody looks."""
+        """Simulate on to now, as far as the horizon allows, and publish; nothing where nobody looks. One that has come
+        to its horizon is published again to those who come to look later."""
         shown = (self.mesh, self.mesh_shape, self.points, self.tool_mesh)
-        wanted = [p for p in shown if p.get_subscription_count()]
-        if not wanted or self.moment is None:
+        lookers = [p.get_subscription_count() for p in shown]
+        if not any(lookers) or self.moment is None:
             return
         begun_s = monotonic()
         moment = self._simulated(self.moment)
-        if moment.stamp_s == self.sent_s:
+        if (moment.stamp_s, lookers) == self.sent:
             return
-        self.moment, self.sent_s = moment, moment.stamp_s
+        self.moment, self.sent = moment, (moment.stamp_s, lookers)
         self._publish(moment)
         self.health.count("meshes")
         self.health.took("work", monotonic() - begun_s)

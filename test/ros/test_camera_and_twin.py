@@ -171,7 +171,11 @@ def test_the_twin_falls_from_the_estimate_to_its_horizon(peer: Any, processes: A
     fallen = surface[faces.ravel()] - vertices_of(meshes[-1])
     np.testing.assert_allclose(fallen[:, 2], 0.5 * g * t**2, atol=0.5 * g * dt * t + 1e-4)
     np.testing.assert_allclose(fallen[:, :2], 0.0, atol=1e-4)
+    peer.until(lambda: shapes and points, 60, "shape and points have come, too")
     assert len(shapes[-1].vertices) == len(surface) and points_of(points[-1]).shape == surface.shape
+    late = peer.listen(Marker, "/mesh")  # by its full name: heard apart from the first
+    peer.until(lambda: late, 60, "who comes to look at the horizon is shown it")
+    assert vertices_of(late[-1]) == pytest.approx(vertices_of(meshes[-1]))
     publisher.publish(state_message(now, falling(scene, nodes=3)))
     told = "give both the same scene"
     peer.until(lambda: (d := peer.diagnosis("twin_node")) is not None and told in d.message, 60, "the mismatch is told")
