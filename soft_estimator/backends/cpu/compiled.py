@@ -6,6 +6,10 @@ A loop over threads takes three times as long to compile as the same loop withou
 three times over. So large loops are compiled without threads for bodies too small for several (`by_size`). What decides
 is the size alone, never the number of threads: the bits stay the same for any.
 
+Loops that may fuse multiplications and additions are compiled into every loop that calls them. Else a process that
+compiles them calls them as they were compiled by themselves, one that loads its loops from the disk as they were
+compiled into the first of those, and the compiler does not fuse the same sums in both: other last digits.
+
 Two more things that cost: the first assignment of an array to an array in a process takes three seconds (the words of
 its error are compiled with it), and a call with a constant True compiles the callee for that constant alone.
 """
@@ -38,7 +42,12 @@ if TYPE_CHECKING:
 
     prange = range
 else:
-    from numba import njit, prange
+    import numba
+    from numba import prange
+
+    def njit(*, parallel=False, fastmath=False, **how):
+        """Numba's own, with the loops that may fuse compiled into those that call them."""
+        return numba.njit(parallel=parallel, fastmath=fastmath, forceinline=bool(fastmath) and not parallel, **how)
 
     def by_size(*, rows, below=ONE_THREAD_BELOW, fastmath=False):
         """A loop over threads, and the same loop without for few rows; rows: which argument has as many as there are.
