@@ -89,7 +89,7 @@ class TrackSettings(Section):
         low=0,
         low_open=True,
         doc="the object's largest width, where its shape is known: a piece that is much wider is not, or not only, it; "
-        "cloud_node then learns which flat things stand about",
+        "cloud_node then learns which flat things stand about. The graphs take it from the scene where no file sets it",
     )
     own_share: float = quantity(
         0.7,

@@ -92,13 +92,22 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: executable (and module below soft_estimator.ros), parameters, remappings, parameter files."""
+    """One node: executable (and module below soft_estimator.ros), parameters, remappings, parameter files.
+
+    defaults: parameters that hold where no file sets them.
+    """
 
     executable: str
     parameters: dict[str, Any]
     remappings: tuple[tuple[str, str], ...] = ()
     files: tuple[Path, ...] = ()
     namespace: str = ""
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def told(self) -> tuple[dict[str, Any] | Path, ...]:
+        """Parameters and files, as the node gets them: of those that set a parameter the last one holds."""
+        return tuple(part for part in (self.defaults, *self.files, self.parameters) if part)
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,8 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
     """The graph of a kind: live, replay or demo; a scene that is wrong is told before anything starts."""
     from soft_estimator.ros.scene import scene_config
 
-    told, _ = scene_config(SceneSettings(scene=options.scene, body=_path(options.body), data=_path(options.data)))
+    settings = SceneSettings(scene=options.scene, body=_path(options.body), data=_path(options.data))
+    told, folder = scene_config(settings)
     if kind == "demo":
         _check_film(told)
     preset = PRESETS[options.preset]
@@ -155,8 +165,9 @@ def build_graph(kind: str, options: GraphOptions) -> Graph:
     sensor = {"sensor_m": list(camera["sensor_pose"][:3])} if "sensor_pose" in camera else {}
     estimator = {**common, **recorded, **scene, **sensor, "use_support_plane": options.use_support_plane}
     estimator["publish_tf"] = options.publish_tf
+    remappings, width = _remappings(options, preset), _known_width(told, folder, settings.data)
     nodes = [
-        NodeSpec("cloud_node", {**common, **camera}, _remappings(options, preset), files, options.namespace),
+        NodeSpec("cloud_node", {**common, **camera}, remappings, files, options.namespace, width),
         NodeSpec("estimator_node", estimator, (), files, options.namespace),
     ]
     if options.twin:
@@ -217,6 +228,13 @@ def scene_camera_pose(scene: str) -> list[float]:
 
     camera = scene_cameras(read_scene(scene)[0])[0]
     return [*camera.position_m.tolist(), *quaternion(camera.rotation).tolist()]
+
+
+def _known_width(config: SceneConfig, folder: Path, data: str) -> dict[str, float]:
+    """What cloud_node knows of the object: how wide it is, by which it is told from what is beside it."""
+    from soft_estimator.scene.body_grid import body_width_m
+
+    return {"finder.track.size_m": body_width_m(config.body, folder, Path(data) if data else None)}
 
 
 def _remappings(options: GraphOptions, preset: Preset) -> tuple[tuple[str, str], ...]:

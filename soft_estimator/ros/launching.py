@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, LogInfo, OpaqueFunction, Shutdown, TimerAction
@@ -42,7 +43,7 @@ def graph_actions(graph: Graph) -> list[Any]:
             on_exit=after_end(spec.executable, [Shutdown(reason=f"{spec.executable} ended")], graph.restart),
             executable=spec.executable,
             namespace=spec.namespace,
-            parameters=[*map(str, spec.files), {name: _typed(value) for name, value in spec.parameters.items()}],
+            parameters=[_typed(told) for told in spec.told],
             remappings=list(spec.remappings),
             additional_env=graph.environment,
             output="screen",
@@ -81,9 +82,11 @@ def after_end(name: str, actions: list[Any], restart: bool = False) -> Callable[
     return react
 
 
-def _typed(value: Any) -> Any:
+def _typed(told: dict[str, Any] | Path) -> Any:
+    if isinstance(told, Path):
+        return str(told)
     # launch would read a text such as "1" as a number.
-    return ParameterValue(value, value_type=str) if isinstance(value, str) else value
+    return {name: ParameterValue(v, value_type=str) if isinstance(v, str) else v for name, v in told.items()}
 
 
 def _default(kind: Kind) -> str:

@@ -39,12 +39,13 @@ class _Running:
 
 
 def node_command(spec: NodeSpec, folder: Path) -> list[str]:
-    """The command line of a node; its parameters go through a file in `folder`, which keeps their types."""
-    file = folder / f"{spec.executable}.yaml"
-    file.write_text(yaml.safe_dump({"/**": {"ros__parameters": spec.parameters}}), encoding="utf-8")
+    """The command line of a node; its parameters go through files in `folder`, which keep their types."""
     command = [sys.executable, "-m", "soft_estimator.ros.start", spec.executable, "--ros-args"]
-    for path in (*spec.files, file):
-        command += ["--params-file", str(path)]
+    for k, told in enumerate(spec.told):
+        if isinstance(told, dict):
+            file = folder / f"{spec.executable}_{k}.yaml"
+            file.write_text(yaml.safe_dump({"/**": {"ros__parameters": told}}), encoding="utf-8")
+        command += ["--params-file", str(file if isinstance(told, dict) else told)]
     for old, new in spec.remappings:
         command += ["-r", f"{old}:={new}"]
     if spec.namespace:

@@ -24,6 +24,7 @@ from soft_estimator.config_body import (
 )
 from soft_estimator.geometry import shapes
 from soft_estimator.geometry.body_file import read_body, read_detail
+from soft_estimator.geometry.extent import widest_solid_m
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.mesh_file import load_mesh, mesh_distance, mesh_to_sdf
 from soft_estimator.geometry.rigid import rotation_matrix
@@ -80,6 +81,11 @@ def build_field(body: BodyConfig, folder: Path, data: Path | None, memory_bytes:
     grid = source.sample(spacing, align)
     detail = shapes.refine(source.distance_m(), grid, body.detail) if body.detail > 1 else None
     return BodyField(grid, detail)
+
+
+def body_width_m(body: BodyConfig, folder: Path, data: Path | None) -> float:
+    """The largest width [m] of a body, from its shape alone: nothing is sampled; arguments as of `build_field`."""
+    return widest_solid_m(build_shape(body.shape, Files(folder, data), "body.shape").support_m)
 
 
 @dataclass(frozen=True)

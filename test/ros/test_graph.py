@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import trimesh
 import yaml
 
 from soft_estimator.camera.scene_cameras import cameras_of
+from soft_estimator.geometry.mesh_file import write_ply
 from soft_estimator.ros import transport
 from soft_estimator.ros.graph import Graph, GraphOptions, NodeSpec, build_graph, options_from_text
 from soft_estimator.ros.run import EXIT_NODE_DIED, node_command, run_graph
@@ -285,3 +287,38 @@ def test_the_cloud_node_is_told_of_a_scenes_obstacles() -> None:
     cloud = build_graph("live", GraphOptions(scene="poke")).nodes[0]
     assert cloud.executable == "cloud_node" and cloud.parameters["tools"] == "poke"
     assert "tools" not in build_graph("live", GraphOptions()).nodes[0].parameters
+
+
+@pytest.mark.parametrize("kind", ["live", "replay", "demo"])
+def test_the_cloud_node_is_told_how_wide_the_scenes_body_is(tmp_path: Path, kind: str) -> None:
+    """demo_drop is a ball of 10 cm, and so its width in every direction; --body is what stands in its place."""
+    (tmp_path / "a.mcap").touch()
+    write_ply(tmp_path / "box.ply", *box_mesh((0.03, 0.04, 0.12)))
+    pose = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+    for body, width_m in (("", 0.1), (str(tmp_path / "box.ply"), 0.13)):
+        options = GraphOptions(bag=str(tmp_path / "a.mcap"), sensor_pose=pose, body=body)
+        told = node(build_graph(kind, options), "cloud_node").defaults
+        assert told == {"finder.track.size_m": pytest.approx(width_m, rel=0.022)}  # 100 directions: within 12 degrees
+
+
+def box_mesh(size_m: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray]:
+    box = trimesh.creation.box(size_m)
+    return np.asarray(box.vertices), np.asarray(box.faces)
+
+
+@pytest.mark.parametrize("key", [None, "/**", "cloud_node", "/**/cloud_node"])
+def test_a_file_of_the_users_own_says_how_wide_the_object_is(tmp_path: Path, domain: int, key: str | None) -> None:
+    """What rclpy makes of the node's command line; launch hands over `told` in the same order."""
+    rclpy = pytest.importorskip("rclpy")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(yaml.safe_dump({key or "/other": {"ros__parameters": {"finder": {"track": {"size_m": 0.25}}}}}))
+    spec = node(build_graph("live", GraphOptions(config=str(mine))), "cloud_node")
+    command = node_command(spec, tmp_path)
+    context = rclpy.Context()
+    rclpy.init(args=command[command.index("--ros-args") :], context=context, domain_id=domain)
+    made = rclpy.create_node("cloud_node", context=context)
+    width_m = made.declare_parameter("finder.track.size_m", 0.0).value
+    fixed_frame = made.declare_parameter("fixed_frame", "").value
+    made.destroy_node()
+    rclpy.shutdown(context=context)
+    assert width_m == pytest.approx(0.25 if key else 0.1) and fixed_frame == "world"

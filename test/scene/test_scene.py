@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from soft_estimator.config import SceneConfig, load_scene
+from soft_estimator.geometry.extent import widest_m
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.mesh_file import write_ply
 from soft_estimator.geometry.sdf_file import write_sdf
 from soft_estimator.geometry.shapes import Box, Sphere, sample
-from soft_estimator.scene.body_grid import build_grid
+from soft_estimator.scene.body_grid import body_width_m, build_grid
 from soft_estimator.scene.files import builtin_scene_path
 from soft_estimator.scene.memory import available_memory_bytes, count_active_nodes
 from soft_estimator.scene.scene import build_scene
@@ -53,6 +54,38 @@ def test_a_shape_has_its_volume(shape: dict[str, Any], volume: float) -> None:
     made = build_scene(config(shape), HERE)
     assert made.body.volume_m3 == pytest.approx(volume, rel=0.04 if "box" in shape else 0.02)
     assert made.mass_kg == pytest.approx(1000 * made.body.volume_m3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "width_m"),
+    [
+        (BALL, 0.1),
+        ({"box": {"size_m": [0.03, 0.04, 0.12], "rotation_rad": [0.3, 0, 0.5], "center_m": [1, 2, 3]}}, 0.13),
+        ({"torus": {"major_radius_m": 0.06, "minor_radius_m": 0.025, "axis": "x"}}, 0.17),
+        ({"capsule": {"radius_m": 0.03, "start_m": [0, 0, 0], "end_m": [0.06, 0, 0.08]}}, 0.16),
+        ({"union": {"of": [BALL, {"sphere": {"radius_m": 0.04, "center_m": [0.2, 0, 0]}}]}}, 0.29),
+    ],
+)
+def test_a_shape_tells_how_wide_the_body_is(shape: dict[str, Any], width_m: float) -> None:
+    # Of the 100 directions one is within 12 degrees of the widest, and cos 12° = 0.978. Sampled, corners are cut off
+    # within a cell, and rounded faces bulge by up to their sagitta in one, h²/8R = 0.3 mm of the narrowest tube.
+    told_m = body_width_m(config(shape).body, HERE, None)
+    assert 0.978 * width_m < told_m < width_m + 1e-9
+    sampled_m = widest_m(build_scene(config(shape, {"spacing_m": 0.005}), HERE).body.surface_positions_m())
+    assert sampled_m == pytest.approx(told_m, rel=0.03)
+
+
+def test_files_tell_how_wide_their_body_is(tmp_path: Path) -> None:
+    # 10 cm across the corners of the mesh, twice that by its scale; the ball's field has its surface between nodes.
+    corners = np.array([[0, 0, 0], [0.06, 0, 0], [0, 0.08, 0], [0, 0, 0.01]])
+    write_ply(tmp_path / "a.ply", corners, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))
+    write_sdf(tmp_path / "b.sdf", sample(Sphere(0.05), 0.005))
+    mesh = body_width_m(config({"mesh": {"file": "a.ply", "scale_to_m": 2}}).body, tmp_path, None)
+    assert 0.978 * 0.2 < mesh < 0.2 + 1e-6  # single precision
+    field = config({"sdf": {"file": "b.sdf", "spacing_m": 0.005}}).body
+    assert body_width_m(field, HERE, tmp_path) == pytest.approx(0.1, rel=0.01)
+    with pytest.raises(ConfigError, match=r"body\.shape\.sdf\.file = 'b\.sdf' is not in"):
+        body_width_m(field, HERE, None)
 
 
 def test_a_turned_shape_turns_about_its_own_centre() -> None:
