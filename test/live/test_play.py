@@ -34,7 +34,7 @@ def cloud(m):
 node.create_subscription(PointCloud2, "/camera/points", cloud, 10)
 print("listening", flush=True)
 end = time.monotonic() + 40
-while time.monotonic() < end and len(got["cloud"]) < 4:
+while time.monotonic() < end and min(len(got["cloud"]), len(got["truth"])) < 4:
     rclpy.spin_once(node, timeout_sec=0.1)
 end = time.monotonic() + 0.5
 while time.monotonic() < end:

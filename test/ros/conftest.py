@@ -89,6 +89,10 @@ class Peer:
         self.node.destroy_client(client)
         return future.result()
 
+    def linked(self, *topics: str) -> None:
+        """Wait until each topic that is listened to has a publisher: what it sends from then on arrives."""
+        self.until(lambda: all(self.node.count_publishers(t) for t in topics), 120, f"somebody publishes {topics}")
+
     def diagnosis(self, name: str) -> Any:
         """The newest status of a node on /diagnostics."""
         found = [s for m in self.heard["/diagnostics"] for s in m.status if s.name == name]

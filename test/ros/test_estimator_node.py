@@ -92,11 +92,13 @@ def ready(peer: Any) -> Any:
 
 def test_a_falling_body_tells_nothing_of_its_stiffness(peer: Any, processes: Any, scene_file: Path) -> None:
     save_to = scene_file.parent / "saved"
-    process, estimates, falling = start(peer, processes, scene_file, save_to=str(save_to))
+    singles, planes = peer.listen(Float64, "estimate/youngs_modulus_pa"), peer.listen(PoseStamped, "contact_plane")
+    # However slow: how late an estimate may be is none of this test.
+    process, estimates, falling = start(peer, processes, scene_file, save_to=str(save_to), late_after_s=1e3)
     early = peer.call(Trigger, f"/{NODE}/save", Trigger.Request())
     assert not early.success and early.message == "there is no estimate yet"
-    singles, planes = peer.listen(Float64, "estimate/youngs_modulus_pa"), peer.listen(PoseStamped, "contact_plane")
     peer.until(ready(peer), 120, "the window is there")
+    peer.linked("estimate/youngs_modulus_pa", "contact_plane")
     falling.fall(100.0)
     peer.until(lambda: estimates and seconds_of(estimates[-1].header.stamp) > 100.11, 120, "the fall is explained")
     values = values_in(estimates[-1])
@@ -139,9 +141,12 @@ def test_bad_frames_and_jumps_are_told_and_good_frames_still_count(peer: Any, pr
     falling.publisher.publish(empty)
     peer.until(lambda: estimates[-1].status[0].message.startswith("lost"), 60, "NaN points: the object is lost")
     for begin, text in ((107.0, "forward by"), (20.0, "back by")):
-        estimates.clear()
         falling.fall(begin)
-        peer.until(lambda: any(m.status[0].level == OK for m in estimates), 90, f"estimates after a jump {text}")
+
+        def of_this_fall(begin: float = begin) -> bool:
+            return any(m.status[0].level == OK and 0 <= seconds_of(m.header.stamp) - begin < 1 for m in estimates)
+
+        peer.until(of_this_fall, 90, f"estimates after a jump {text}")
     assert process.poll() is None
 
 
@@ -161,11 +166,10 @@ def test_the_life_cycle_can_be_driven_from_outside(peer: Any, processes: Any, sc
     falling.fall(100.0)
     peer.until(lambda: estimates, 120, "active: there is an estimate")
     assert change(Transition.TRANSITION_DEACTIVATE)
-    peer.spin(2.0)
-    estimates.clear()
     falling.fall(101.0)
     peer.spin(2.0)
-    assert not estimates  # inactive: frames are passed over
+    # Inactive: frames are passed over. What was at hand before may still come.
+    assert not [m for m in estimates if seconds_of(m.header.stamp) >= 101.0]
     assert change(Transition.TRANSITION_CLEANUP)
     assert state() == State.PRIMARY_STATE_UNCONFIGURED
     answer = peer.call(Trigger, f"/{NODE}/start", Trigger.Request())  # configures and activates
@@ -185,7 +189,8 @@ def test_a_transition_that_is_not_open_is_refused_and_the_node_lives(
     assert change(Transition.TRANSITION_CONFIGURE) and change(0, "activate")  # it is active already
     assert not change(Transition.TRANSITION_CLEANUP)  # not from active
     assert not change(0, "fly") and not change(200)
-    assert "is not possible while the node is active" in processes.output(process)
+    told = "is not possible while the node is active"
+    peer.until(lambda: told in processes.output(process), 60, "the log says why")
     assert change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
     for name in ("start", "stop", "reset", "save", "export"):
         answer = peer.call(Trigger, f"/{NODE}/{name}", Trigger.Request())
@@ -200,14 +205,17 @@ def test_diagnostics_go_on_when_the_clock_stands_still(peer: Any, processes: Any
     """
     _, _, falling = start(peer, processes, scene_file, use_sim_time=True, quiet_after_s=1.0)
     peer.until(ready(peer), 120, "the window is there")
-    names = {name for name, _ in peer.node.get_topic_names_and_types()}
-    assert {"/estimate/youngs_modulus_pa", "/estimate/plane_offset_m"} <= names
+    single = {"/estimate/youngs_modulus_pa", "/estimate/plane_offset_m"}
+
+    def announced() -> bool:
+        return single <= {name for name, _ in peer.node.get_topic_names_and_types()}
+
+    peer.until(announced, 60, "single numbers have their topics")
     falling.fall(100.0, frames=1)
     peer.until(says(peer, "no object_points for"), 60, "a warning that nothing comes")
     assert peer.diagnosis(NODE).level == WARN
     first = len(peer.heard["/diagnostics"])
-    peer.spin(2.5)
-    assert len(peer.heard["/diagnostics"]) >= first + 2
+    peer.until(lambda: len(peer.heard["/diagnostics"]) >= first + 2, 60, "reports go on")
 
 
 def test_a_node_that_is_cleaned_up_while_it_builds_has_no_window(peer: Any, processes: Any, scene_file: Path) -> None:
@@ -246,6 +254,8 @@ def test_the_support_plane_is_used_where_asked_for(
     for _ in range(3):
         support.publish(table)
         peer.spin(0.1)
+    # Whoever answers has taken what came before: a node reads its topics before it serves.
+    peer.call(Trigger, f"/{NODE}/save", Trigger.Request())
     falling.fall(100.0)
     peer.until(lambda: estimates and planes, 120, "the fall is explained")
     assert plane_of(planes[-1])[1] == pytest.approx(offset_m, abs=0.2)
