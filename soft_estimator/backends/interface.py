@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy.typing as npt
 
 from soft_estimator.backends.band_loops import BandLoops
+from soft_estimator.backends.joint_loops import JointLoops
 from soft_estimator.backends.loops import CellLoops, ContactLoops, MatrixLoops, PointLoops
 from soft_estimator.backends.multigrid_loops import MultigridLoops
 from soft_estimator.backends.neo_hookean_loops import NeoHookeanLoops
@@ -79,6 +80,10 @@ class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops,
     @property
     def bands(self) -> BandLoops | None:
         """Direct solves for slender bodies; None where there are only iterations."""
+
+    @property
+    def joints(self) -> JointLoops | None:
+        """Block-Jacobi with one larger block, for nodes that friction ties together; None where each is by itself."""
 
     def to_device(self, array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """A contiguous copy or view of a host array where the backend computes."""

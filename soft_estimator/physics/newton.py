@@ -20,7 +20,7 @@ import numpy as np
 
 from soft_estimator.backends.interface import Array
 from soft_estimator.backends.loops import BREAKDOWN, CONVERGED
-from soft_estimator.physics.solver import LinearSystem, SolverSettings, solve
+from soft_estimator.physics.solver import LinearSystem, SolverSettings, by_blocks, solve
 from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.interface import Assembly, Stage
 
@@ -220,9 +220,8 @@ class Rounds:
     def _solve(self, tolerance: float) -> Array | None:
         """A δ = g, as far as the matrix proves definite; None where that is nowhere, and it can still be made so."""
         s, x = self.system, self.simulation.xp.zeros_like(self.trial.increment)
-        given = (s.row_start, s.column, s.blocks, s.inverse, self.trial.imbalance)
         most = self.settings.max_iterations
-        iterations, _, status = self.backend.conjugate_gradient(*given, x, s.free, tolerance, most)
+        iterations, _, status = by_blocks(self.backend, s, self.trial.imbalance, x, (tolerance, most))
         self.iterations += int(iterations)
         if status == CONVERGED:
             return x

@@ -13,6 +13,7 @@ from soft_estimator.backends.loops import CONVERGED, STALLED
 from soft_estimator.config import SolverConfig
 from soft_estimator.physics.band import BandFactor
 from soft_estimator.physics.conjugate_gradient import conjugate_gradient
+from soft_estimator.physics.joint_block import TiedBlock
 from soft_estimator.physics.multigrid import Multigrid
 from soft_estimator.physics.pressure import PressurePreconditioner
 
@@ -56,7 +57,8 @@ class LinearSystem:
     """Block-sparse symmetric matrix with its block-Jacobi preconditioner, on the backend's device.
 
     pressure, multigrid: better preconditioners, for nearly incompressible bodies and for those of many nodes.
-    band: a direct solve, for slender ones.
+    band: a direct solve, for slender ones. tied: block-Jacobi with the nodes that friction ties in one block; None
+    where there are none, or something better.
     """
 
     row_start: Array
@@ -67,6 +69,7 @@ class LinearSystem:
     pressure: PressurePreconditioner | None = None
     multigrid: Multigrid | None = None
     band: BandFactor | None = None
+    tied: TiedBlock | None = None
 
     def to_scipy(self, backend: Backend) -> sp.bsr_matrix:
         """The matrix as scipy.sparse, in double precision."""
@@ -90,14 +93,25 @@ def _iterate(
     backend: Backend, system: LinearSystem, b: Array, x: Array, settings: SolverSettings
 ) -> tuple[int, float, int]:
     """Conjugate gradients; where a better preconditioner does not lead to the end, block-Jacobi starts anew."""
-    pattern, ending = (system.row_start, system.column), (settings.relative_tolerance, settings.max_iterations)
+    ending = (settings.relative_tolerance, settings.max_iterations)
     better = system.band or system.pressure or system.multigrid
     if better is not None:
-        start = x.copy()
+        start, pattern = x.copy(), (system.row_start, system.column)
         found = conjugate_gradient(backend, *pattern, system.blocks, better, b, x, system.free, *ending)
         if found[2] in (CONVERGED, STALLED):
             return found
         x[...] = start
+    return by_blocks(backend, system, b, x, ending)
+
+
+def by_blocks(
+    backend: Backend, system: LinearSystem, b: Array, x: Array, ending: tuple[float, int]
+) -> tuple[int, float, int]:
+    """Conjugate gradients with block-Jacobi, the nodes that friction ties together in one block; ending: tolerance and
+    most iterations."""
+    pattern = (system.row_start, system.column)
+    if system.tied is not None:
+        return system.tied.solve(pattern, system.blocks, b, x, system.free, ending)
     return backend.conjugate_gradient(*pattern, system.blocks, system.inverse, b, x, system.free, *ending)
 
 
@@ -198,7 +212,9 @@ def _try_columns(
     else:
         solution = x
     pattern = (system.row_start, system.column)
-    if better is None:
+    if better is None and system.tied is not None:
+        found = system.tied.solve(pattern, blocks, b, solution, free, ending)
+    elif better is None:
         found = backend.conjugate_gradient_many(*pattern, blocks, inverse, b, solution, free, *ending)
     else:
         found = better.solve_many(*pattern, blocks, b, solution, free, *ending)

@@ -21,6 +21,7 @@ from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.energy import drift_directions
 from soft_estimator.physics.guard import guarded_step
 from soft_estimator.physics.integrator import ACCELERATION, FORCE_BALANCE, fallback_scheme
+from soft_estimator.physics.joint_block import TiedBlock
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.multigrid import Multigrid, worth_it
 from soft_estimator.physics.newton import minimise_step
@@ -243,7 +244,10 @@ class Simulation:
         grids = d.backend.multigrid
         many = grids is not None and pressure is None and worth_it(blocks, d.slot)
         multigrid = Multigrid(d.hierarchy, grids, blocks) if grids is not None and many else None
-        return LinearSystem(d.row_start, d.column, blocks, inverse, d.free, pressure, multigrid)
+        tied = None
+        if assembly.rubbing is not None and pressure is None and multigrid is None:
+            tied = TiedBlock.of(d, blocks, inverse, assembly.rubbing)
+        return LinearSystem(d.row_start, d.column, blocks, inverse, d.free, pressure, multigrid, tied=tied)
 
     def step(self, state: State) -> tuple[State, StepReport]:
         """Advance by one time step."""

@@ -10,6 +10,7 @@ import yaml
 
 from soft_estimator.backends import BackendError, choose_backend
 from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.joint_loops import JointLoops
 from soft_estimator.backends.pressure_loops import PressureLoops
 
 MEMBERS = {name: getattr(Backend, name) for name in dir(Backend) if not name.startswith("_")}
@@ -37,6 +38,11 @@ def test_loops_take_the_interface_s_arguments(backend, name):
 @pytest.mark.parametrize("name", [name for name in vars(PressureLoops) if not name.startswith("_")])
 def test_pressures_take_the_interface_s_arguments(backend, name):
     assert parameters(getattr(backend.pressures, name)) == parameters(getattr(PressureLoops, name))
+
+
+@pytest.mark.parametrize("name", [name for name in vars(JointLoops) if not name.startswith("_")])
+def test_joints_take_the_interface_s_arguments(backend, name):
+    assert parameters(getattr(backend.joints, name)) == parameters(getattr(JointLoops, name))
 
 
 def test_capabilities(backend):

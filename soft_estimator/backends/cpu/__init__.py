@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 # Waiting threads sleep instead of spinning: a robot's cores are shared with its camera driver and other nodes, and a
 # spinning wait makes the solver ten times slower there. Must be set before Numba starts its threads.
@@ -29,19 +27,9 @@ from soft_estimator.backends.cpu import (
     rotation,
     soft_contact,
 )
+from soft_estimator.backends.cpu import joint as joint_loops
 from soft_estimator.backends.cpu import multigrid as multigrid_loops
-from soft_estimator.backends.cpu.compiled import ONE_THREAD_BELOW
 from soft_estimator.backends.cpu.sums import sums
-
-
-@contextmanager
-def _fitting_threads(rows: int) -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(before if rows >= ONE_THREAD_BELOW else 1)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
 
 
 class CpuBackend:
@@ -57,6 +45,7 @@ class CpuBackend:
     pressures = pressure
     multigrid = multigrid_loops
     bands = band_loops
+    joints = joint_loops
 
     rotations = staticmethod(rotation.rotations)
     rotations_tangent = staticmethod(rotation.rotations_tangent)
@@ -84,38 +73,10 @@ class CpuBackend:
     invert_diagonal = staticmethod(linear.invert_diagonal)
     multiply = staticmethod(linear.multiply)
     multiply_scalars = staticmethod(linear.multiply_scalars)
+    conjugate_gradient = staticmethod(linear.conjugate_gradient)
+    conjugate_gradient_many = staticmethod(linear_many.conjugate_gradient_many)
     find_cells = staticmethod(points.find_cells)
     surface_distances = staticmethod(points.surface_distances)
-
-    @staticmethod
-    def conjugate_gradient(
-        row_start: np.ndarray,
-        column: np.ndarray,
-        blocks: np.ndarray,
-        inverse: np.ndarray,
-        b: np.ndarray,
-        x: np.ndarray,
-        free: np.ndarray,
-        tolerance: float,
-        limit: int,
-    ) -> tuple[int, float, int]:
-        with _fitting_threads(len(free)):
-            return linear.conjugate_gradient(row_start, column, blocks, inverse, b, x, free, tolerance, limit)
-
-    @staticmethod
-    def conjugate_gradient_many(
-        row_start: np.ndarray,
-        column: np.ndarray,
-        blocks: np.ndarray,
-        inverse: np.ndarray,
-        b: np.ndarray,
-        x: np.ndarray,
-        free: np.ndarray,
-        tolerance: float,
-        limit: int,
-    ) -> tuple[int, float, int]:
-        with _fitting_threads(len(free)):
-            return linear_many.conjugate_gradient_many(row_start, column, blocks, inverse, b, x, free, tolerance, limit)
 
     @staticmethod
     def to_device(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> np.ndarray:

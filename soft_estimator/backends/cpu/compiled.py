@@ -16,9 +16,12 @@ its error are compiled with it), and a call with a constant True compiles the ca
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
+
+import numba
 
 # Rows below which a loop is shorter than waking a second thread: those of microseconds each, and of a fraction of one.
 FEW_CELLS = 400
@@ -27,7 +30,7 @@ ONE_THREAD_BELOW = 3000
 CHUNK_OF_CELLS = 64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import TypeVar
 
     Loop = TypeVar("Loop", bound=Callable[..., object])
@@ -76,4 +79,15 @@ def _named(loop: FunctionType, name: str) -> FunctionType:
     return out
 
 
-__all__ = ["CHUNK_OF_CELLS", "FEW_CELLS", "ONE_THREAD_BELOW", "by_size", "njit", "prange"]
+@contextmanager
+def fitting_threads(rows: int) -> Iterator[None]:
+    """One thread for few rows, also in the loops over threads that are called from within."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(before if rows >= ONE_THREAD_BELOW else 1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
+__all__ = ["CHUNK_OF_CELLS", "FEW_CELLS", "ONE_THREAD_BELOW", "by_size", "fitting_threads", "njit", "prange"]

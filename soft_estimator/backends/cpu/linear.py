@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import by_size, njit, prange
+from soft_estimator.backends.cpu.compiled import by_size, fitting_threads, njit, prange
+from soft_estimator.backends.cpu.joint_factor import NOTHING, solve_joint
+from soft_estimator.backends.joint_loops import JointBlock
 
 _CHUNK = 512
 _FAST = {"contract"}
@@ -96,12 +98,13 @@ def _residual(
     return _sum(partial[:, 0])
 
 
-@by_size(rows=4, fastmath=_FAST)
-def conjugate_gradient(
+@by_size(rows=5, fastmath=_FAST)
+def iterate(
     row_start: np.ndarray,
     column: np.ndarray,
     blocks: np.ndarray,
     inverse: np.ndarray,
+    joint: JointBlock,
     b: np.ndarray,
     x: np.ndarray,
     free: np.ndarray,
@@ -157,6 +160,8 @@ def conjugate_gradient(
                         total += r[i, a] * z[i, a]
                 partial[chunk, 0] = total
             rz = _sum(partial[:, 0])
+            if joint.nodes.shape[0] > 0:
+                rz += solve_joint(joint, r, p)
             fresh = False
         for chunk in prange(chunks):
             total = 0.0
@@ -184,6 +189,8 @@ def conjugate_gradient(
             partial[chunk, 0], partial[chunk, 1] = square, product
         residual = np.sqrt(_sum(partial[:, 0]))
         new_rz = _sum(partial[:, 1])
+        if joint.nodes.shape[0] > 0:
+            new_rz += solve_joint(joint, r, z)
         if not np.isfinite(residual) or residual > 1e8 * reference:
             return iteration + 1, residual / reference, BREAKDOWN
         beta = x.dtype.type(new_rz / rz) if rz > 0.0 else x.dtype.type(0)
@@ -192,6 +199,36 @@ def conjugate_gradient(
             for a in range(3):
                 p[i, a] = z[i, a] + beta * p[i, a]
     return limit, residual / reference, LIMIT
+
+
+def conjugate_gradient_joint(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    inverse: np.ndarray,
+    joint: JointBlock,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
+    with fitting_threads(len(free)):
+        return iterate(row_start, column, blocks, inverse, joint, b, x, free, tolerance, limit)
+
+
+def conjugate_gradient(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    inverse: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
+    return conjugate_gradient_joint(row_start, column, blocks, inverse, NOTHING, b, x, free, tolerance, limit)
 
 
 @njit(cache=True)

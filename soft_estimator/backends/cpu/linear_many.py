@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import by_size, njit, prange
-from soft_estimator.backends.cpu.linear import _CHUNK, BREAKDOWN, CONVERGED, LIMIT, STALLED, conjugate_gradient
+from soft_estimator.backends.cpu.compiled import by_size, fitting_threads, njit, prange
+from soft_estimator.backends.cpu.joint_factor import NOTHING, solve_joint_many
+from soft_estimator.backends.cpu.linear import _CHUNK, BREAKDOWN, CONVERGED, LIMIT, STALLED, iterate
 from soft_estimator.backends.cpu.product_many import row_times_many, sum_chunks
 from soft_estimator.backends.cpu.solve_many import DONE, solve_by
+from soft_estimator.backends.joint_loops import JointBlock
 
 _FAST = {"contract"}
 _GROUP = 8  # columns that the inner loops run over at full speed, `CpuBackend.column_multiple`
@@ -34,7 +36,13 @@ def _gathered(nodal: np.ndarray, chosen: np.ndarray, width: int) -> np.ndarray:
 
 @by_size(rows=0, fastmath=_FAST)
 def _turn_to(
-    inverse: np.ndarray, r: np.ndarray, p: np.ndarray, partial: np.ndarray, rz: np.ndarray, square: np.ndarray
+    inverse: np.ndarray,
+    r: np.ndarray,
+    p: np.ndarray,
+    partial: np.ndarray,
+    rz: np.ndarray,
+    square: np.ndarray,
+    joint: JointBlock,
 ) -> None:
     """p = D⁻¹ r, the first direction; rz = rᵀ D⁻¹ r and |r|² of each column."""
     n, width = r.shape[0], r.shape[2]
@@ -55,14 +63,17 @@ def _turn_to(
             partial[chunk, j], other[chunk, j] = total[j], product[j]
     sum_chunks(partial, square)
     sum_chunks(other, rz)
+    if joint.nodes.shape[0] > 0:
+        solve_joint_many(joint, r, p, rz)
 
 
-@by_size(rows=4, fastmath=_FAST)
+@by_size(rows=5, fastmath=_FAST)
 def _descend(
     row_start: np.ndarray,
     column: np.ndarray,
     blocks: np.ndarray,
     inverse: np.ndarray,
+    joint: JointBlock,
     free: np.ndarray,
     x: np.ndarray,
     r: np.ndarray,
@@ -128,6 +139,8 @@ def _descend(
                 partial[chunk, j], other[chunk, j] = total[j], product[j]
         sum_chunks(partial, square)
         sum_chunks(other, new_rz)
+        if joint.nodes.shape[0] > 0:
+            solve_joint_many(joint, r, z, new_rz)
         for j in range(width):
             beta[j] = new_rz[j] / rz[j] if rz[j] > 0.0 else 0.0
             rz[j] = new_rz[j]
@@ -143,6 +156,7 @@ def _descend_in_groups(
     column: np.ndarray,
     blocks: np.ndarray,
     inverse: np.ndarray,
+    joint: JointBlock,
     free: np.ndarray,
     x: np.ndarray,
     r: np.ndarray,
@@ -155,19 +169,19 @@ def _descend_in_groups(
     """
     over = x.shape[2] % _GROUP
     whole = x.shape[2] - over if over <= _FEW else x.shape[2]
-    alone = _descend_alone((row_start, column), blocks, inverse, free, x, r, limit, whole)
+    alone = _descend_alone((row_start, column), blocks, inverse, joint, free, x, r, limit, whole)
     if whole == 0 or alone[1] == BREAKDOWN:
         return alone
     chosen = np.arange(whole)
     width = -(-chosen.shape[0] // _GROUP) * _GROUP
     xs, rs = _gathered(x, chosen, width), _gathered(r, chosen, width)
     ps, rzs, squares = np.empty_like(xs), np.zeros(width), np.zeros(width)
-    _turn_to(inverse, rs, ps, np.zeros(((x.shape[0] + _CHUNK - 1) // _CHUNK, width)), rzs, squares)
+    _turn_to(inverse, rs, ps, np.zeros(((x.shape[0] + _CHUNK - 1) // _CHUNK, width)), rzs, squares, joint)
     done, status = 0, CONVERGED
     while True:
         fewer = width - _GROUP  # of which there is a group less
         spent, status = _descend(
-            row_start, column, blocks, inverse, free, xs, rs, ps, rzs, squares, limit - done, fewer
+            row_start, column, blocks, inverse, joint, free, xs, rs, ps, rzs, squares, limit - done, fewer
         )
         done += spent
         x[:, :, chosen] = xs[:, :, : len(chosen)]
@@ -183,8 +197,8 @@ def _descend_in_groups(
 
 
 def _descend_alone(
-    pattern: tuple[np.ndarray, np.ndarray], blocks: np.ndarray, inverse: np.ndarray, free: np.ndarray, x: np.ndarray,
-    r: np.ndarray, limit: int, first: int,
+    pattern: tuple[np.ndarray, np.ndarray], blocks: np.ndarray, inverse: np.ndarray, joint: JointBlock,
+    free: np.ndarray, x: np.ndarray, r: np.ndarray, limit: int, first: int,
 ) -> tuple[int, int]:  # fmt: skip
     """The columns from `first` on, one after the other, in double precision; pattern: row_start, column, the others as
     in `_descend_in_groups`.
@@ -200,10 +214,37 @@ def _descend_alone(
         b = np.ascontiguousarray(r[:, :, j], dtype=np.float64)
         found, size = np.zeros_like(b), float(np.linalg.norm(b))
         if size > DONE:
-            spent, _, status = conjugate_gradient(*pattern, blocks, inverse, b, found, free, DONE / size, limit)
+            system = (*pattern, blocks, inverse, joint)
+            spent, _, status = iterate(*system, b, found, free, DONE / size, limit)
             iterations, worst = max(iterations, spent), max(worst, LIMIT if status == STALLED else status)
         x[:, :, j] = found
     return iterations, worst
+
+
+def conjugate_gradient_joint_many(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    inverse: np.ndarray,
+    joint: JointBlock,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
+    """Solve A x = b on the free nodes for every right-hand side; see `linear.iterate`.
+
+    Returns:
+        iterations of the slowest, worst relative residual, worst status.
+    """
+    pattern = (row_start, column, blocks)
+
+    def descend(found: np.ndarray, parts: np.ndarray, most: int) -> tuple[int, int]:
+        return _descend_in_groups(*pattern, inverse, joint, free, found, parts, most)
+
+    with fitting_threads(len(free)):
+        return solve_by(descend, pattern, b, x, free, tolerance, limit)
 
 
 def conjugate_gradient_many(
@@ -217,14 +258,4 @@ def conjugate_gradient_many(
     tolerance: float,
     limit: int,
 ) -> tuple[int, float, int]:
-    """Solve A x = b on the free nodes for every right-hand side; see `linear.conjugate_gradient`.
-
-    Returns:
-        iterations of the slowest, worst relative residual, worst status.
-    """
-    pattern = (row_start, column, blocks)
-
-    def descend(found: np.ndarray, parts: np.ndarray, most: int) -> tuple[int, int]:
-        return _descend_in_groups(*pattern, inverse, free, found, parts, most)
-
-    return solve_by(descend, pattern, b, x, free, tolerance, limit)
+    return conjugate_gradient_joint_many(row_start, column, blocks, inverse, NOTHING, b, x, free, tolerance, limit)

@@ -26,6 +26,7 @@ class CudaBackend:
     observer = points.CudaObserver  # residuals of whole windows; estimation/residuals/surface_observer.py uses it
 
     multigrid = bands = None  # whole steps have a coarse level of their own
+    joints = None  # whole steps precondition each node by itself
     pressures = None  # whole steps have their own; launched one by one, its loops take longer than they save
 
     rotations = staticmethod(loops.rotations)

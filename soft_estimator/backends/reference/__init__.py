@@ -11,7 +11,7 @@ import platform
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.reference import cells, contact, matrix, neo_hookean, points, pressure, relaxation
+from soft_estimator.backends.reference import cells, contact, joint, matrix, neo_hookean, points, pressure, relaxation
 from soft_estimator.backends.reference.guard import ReferenceGuard
 from soft_estimator.backends.reference.observer import ReferenceObserver
 from soft_estimator.backends.reference.stepper import ReferenceStepper
@@ -31,6 +31,7 @@ class ReferenceBackend:
     observer = ReferenceObserver
     pressures = pressure
     multigrid = bands = None  # block-Jacobi, to compare with
+    joints = joint
 
     rotations = staticmethod(cells.rotations)
     rotations_tangent = staticmethod(cells.rotations_tangent)

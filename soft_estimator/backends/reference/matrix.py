@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import fsum
 
 import numpy as np
@@ -57,7 +57,21 @@ def conjugate_gradient(
     limit: int,
 ) -> tuple[int, float, int]:
     """Preconditioned by the inverse diagonal blocks, on the free nodes; the others keep their x."""
-    matrix, each = matrix_of(row_start, column, blocks), inverse.astype(np.float64).reshape(-1, 3, 3)
+    each = inverse.astype(np.float64).reshape(-1, 3, 3)
+    matrix = matrix_of(row_start, column, blocks)
+    return iterate(matrix, lambda r: np.einsum("iab,ib->ia", each, r), b, x, free, tolerance, limit)
+
+
+def iterate(
+    matrix: sp.bsr_matrix,
+    precondition: Callable[[Array], Array],
+    b: Array,
+    x: Array,
+    free: Array,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
+    """With any preconditioner that keeps held nodes at rest."""
     mask = (free != 0)[:, None]
     solution = x.astype(np.float64)
 
@@ -80,7 +94,7 @@ def conjugate_gradient(
                 x[...] = solution
                 return iteration, relative, CONVERGED if relative <= 2 * tolerance else STALLED
             restarts, rz = restarts + 1, 0.0
-        z = np.einsum("iab,ib->ia", each, r)
+        z = precondition(r)
         before, rz = rz, float((r * z).sum())
         p = z + (rz / before if before > 0 else 0.0) * p
         ap = mask * (matrix @ p.ravel()).reshape(-1, 3)
@@ -106,11 +120,18 @@ def conjugate_gradient_many(
     tolerance: float,
     limit: int,
 ) -> tuple[int, float, int]:
+    system = (row_start, column, blocks, inverse)
+    return column_by_column(lambda one, guess: conjugate_gradient(*system, one, guess, free, tolerance, limit), b, x)
+
+
+def column_by_column(
+    solve: Callable[[Array, Array], tuple[int, float, int]], b: Array, x: Array
+) -> tuple[int, float, int]:
+    """Each right-hand side of (N, 3, K) from its guess, which is overwritten: the worst of all."""
     reports = []
     for j in range(b.shape[2]):
         guess = x[:, :, j].copy()
-        system = (row_start, column, blocks, inverse, b[:, :, j], guess, free)
-        reports.append(conjugate_gradient(*system, tolerance, limit))
+        reports.append(solve(b[:, :, j], guess))
         x[:, :, j] = guess
     iterations, residuals, statuses = zip(*reports)
     status = BREAKDOWN if BREAKDOWN in statuses else LIMIT if any(statuses) else CONVERGED

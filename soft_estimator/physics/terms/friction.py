@@ -162,7 +162,7 @@ class Friction(Term["Slip | None"]):
         if stage.minimised:
             w = host(at.w0 / at.size[:, None])
             inner -= w[:, :, None] * w[:, None, :]
-        at.patch.add_blocks(stage.scheme.c_d * host(at.strength)[:, None, None] * inner, assembly)
+        at.patch.add_blocks(stage.scheme.c_d * host(at.strength)[:, None, None] * inner, assembly, rubs=True)
 
     def add_force(self, stage: Stage, at: Slip | None, rhs: Array) -> None:
         if at is None:

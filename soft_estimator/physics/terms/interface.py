@@ -92,6 +92,8 @@ class Assembly:
     Attributes:
         diagonal: [N/m], (N,), times the unit matrix on the nodes. inertia: [N/m], (B,), one number for each block of
             the pattern, times the unit matrix; None for nothing. blocks: (B, 9), None before the first loop wrote them.
+        rubbing: what friction adds to the trace of each node's diagonal block [N/m], (N,), on the host; None without
+            friction.
         dilatation: rows B (C, 24) of the part BᵀB of the blocks that makes a body nearly incompressible, for the
             preconditioner (`pressure`); None where it is not worth it.
     """
@@ -100,6 +102,7 @@ class Assembly:
         self.device = device
         self.inertia: Array | None = None
         self.dilatation: Array | None = None
+        self.rubbing: np.ndarray | None = None
         self.blocks: Array | None = None
 
     def add_inertia(self, values: Array) -> None:
@@ -133,6 +136,7 @@ class Assembly:
         out.inertia = None if self.inertia is None else self.inertia.copy()
         out.blocks = None if self.blocks is None else self.blocks.copy()
         out.dilatation = self.dilatation
+        out.rubbing = None if self.rubbing is None else self.rubbing.copy()
         return out
 
     def times(self, x: Array) -> Array:
@@ -158,6 +162,10 @@ class Assembly:
         """Blocks (S, 9) of the host at places (S,) of the pattern."""
         d = self.device
         d.backend.add_blocks(d.backend.to_device(slots), d.up(values), self.writable())
+
+    def add_rubbing(self, traces: np.ndarray) -> None:
+        """What friction adds to the traces of the diagonal blocks [N/m], (N,)."""
+        self.rubbing = traces if self.rubbing is None else self.rubbing + traces
 
     def finished(self) -> Array:
         """The blocks with everything in them."""

@@ -61,16 +61,23 @@ class Patch:
         flat[self.few] = force.reshape(len(force), -1)
         return d.spread(flat).reshape(-1, *force.shape[1:])
 
-    def add_blocks(self, inner: np.ndarray, assembly: Assembly) -> None:
-        """Add weight_p weight_q inner (F, 3, 3) [N/m], on the host, to the blocks of every two nodes of each point."""
+    def add_blocks(self, inner: np.ndarray, assembly: Assembly, rubs: bool = False) -> None:
+        """Add weight_p weight_q inner (F, 3, 3) [N/m], on the host, to the blocks of every two nodes of each point.
+
+        rubs: it is friction's, which the preconditioner asks for.
+        """
         body, backend = self.device.body, self.device.backend
         stiff = np.abs(inner).max(axis=(1, 2))
         firm = stiff > _NOTHING_BESIDE * stiff.max()  # most points are near, and few of them press
         inner, weight = inner[firm], self.device.host(self.weight)[firm]
         pairs = weight[:, :, None] * weight[:, None, :]
-        slots = body.slot[backend.to_host(self.nodes)[firm][:, :, None], _BESIDE]
+        nodes = backend.to_host(self.nodes)[firm]
+        slots = body.slot[nodes[:, :, None], _BESIDE]
         blocks = pairs.reshape(-1, 64, 1) * inner.reshape(-1, 1, 9)
         assembly.add_blocks(slots.ravel(), blocks.reshape(-1, 9))
+        if rubs:
+            trace = weight**2 * np.trace(inner, axis1=1, axis2=2)[:, None]
+            assembly.add_rubbing(np.bincount(nodes.ravel(), trace.ravel(), self.device.nodes))
 
 
 class Touched:
