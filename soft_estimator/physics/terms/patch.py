@@ -52,6 +52,11 @@ class Patch:
 
     def at(self, nodal: Array) -> Array:
         """Nodal vectors (N, 3) or (N, 3, width) at the points."""
+        if nodal.ndim == 2:
+            xp = self.device.xp
+            out = xp.empty((len(self.nodes), 3))
+            self.device.backend.at_points(xp.ascontiguousarray(nodal), self.nodes, self.weight, out)
+            return out
         return (self.weight.reshape(*self.weight.shape, *[1] * (nodal.ndim - 1)) * nodal[self.nodes]).sum(axis=1)
 
     def spread(self, force: Array) -> Array:
