@@ -213,6 +213,28 @@ def test_contact_energy_is_the_integral_of_the_force():
     assert np.isfinite(softplus_integral(a, np.array([-1e8, 1e8]))).all()
 
 
+@pytest.mark.parametrize(("widths", "felt"), [(30.0, True), (44.0, True), (50.0, False)])
+def test_what_lies_far_away_is_felt_as_the_law_says_and_then_not_at_all(widths, felt):
+    """Σ k A log(1 + exp(-a δ))/a, which is 1e-20 of firm contact at 46 widths 1/a; beyond, where no derivative is taken
+    either, it is zero to the bit, as it is where a step's energy is watched. Points over 60 widths away are left out:
+    e⁻¹⁶ = 1e-7 of a face's force at 44."""
+    body = build_body(sample(BOX, 0.02))
+    offset = 0.03 + widths / SOFT.sharpness_per_m
+    simulation = simulation_of(body, SOFT, Parameters(1e4, 0.3, DENSITY, plane_offset_m=offset))
+    contact, device = simulation.term(Contact), simulation.device
+    stage, _ = simulation.force_balance(device.zero)
+    out, residual = np.zeros((2, body.node_count, 3))
+    contact.add_force(stage, contact.prepare(stage), out)
+    contact.add_residual(stage, contact.prepare(stage), residual)
+    distance = device.rest_points[:, 1] + offset
+    pressure = SOFT.stiffness_pa_per_m * np.log1p(np.exp(-SOFT.sharpness_per_m * distance)) / SOFT.sharpness_per_m
+    expected = (device.point_area * pressure).sum() if felt else 0.0
+    watched = balance(simulation, stage.state).contact_force_n
+    for force in (out.sum(axis=0), residual.sum(axis=0), watched):
+        np.testing.assert_allclose(force, [0.0, expected, 0.0], rtol=1e-6, atol=0.0)
+    assert (expected > 0.0) == felt
+
+
 @pytest.mark.parametrize("min_fill", [0.02, 0.3])
 def test_contact_force_and_stiffness_are_derivatives_of_the_energy(min_fill):
     """f = -∂E/∂u and C = -∂f/∂u = Cᵀ of the whole body, by central differences: O(ε²) of the fourth digit's square.

@@ -1,4 +1,7 @@
-"""Depth and energy of soft contact at given distances, over whole arrays: mostly exponentials and logarithms."""
+"""Depth and energy of soft contact at given distances, over whole arrays: mostly exponentials and logarithms.
+
+They are computed for the points near the obstacle alone: of a body in the air there is none.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ _REACH = 60.0  # widths of the onset; beyond, less than e⁻⁶⁰ of it is left
 
 def soft_depths(distance: np.ndarray, sharpness: float, depth: np.ndarray, slope: np.ndarray) -> None:
     """log(1 + exp(-a δ))/a [m] and σ = 1/(1 + exp(a δ)), both safe for any a δ."""
-    t = sharpness * distance
+    near = np.flatnonzero(distance < _REACH / sharpness)
+    t = sharpness * distance[near]
     e = np.exp(-abs(t))
-    depth[...] = (np.log1p(e) - np.minimum(t, 0.0)) / sharpness
-    slope[...] = np.where(t >= 0.0, e, 1.0) / (1.0 + e)
+    depth[...] = slope[...] = 0.0
+    depth[near] = (np.log1p(e) - np.minimum(t, 0.0)) / sharpness
+    slope[near] = np.where(t >= 0.0, e, 1.0) / (1.0 + e)
 
 
 def soft_energies(distance: np.ndarray, sharpness: float, out: np.ndarray) -> None:

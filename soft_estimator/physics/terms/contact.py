@@ -109,6 +109,11 @@ class Touch:
     slope: Array
     implicit: bool
 
+    @cached_property
+    def untouched(self) -> bool:
+        """Whether the body is so far away that nothing of contact shows in any number."""
+        return float(self.slope.max()) < _UNTOUCHED
+
 
 class Contact(Term[Touch]):
     """The surface against the plane of the parameters."""
@@ -147,16 +152,20 @@ class Contact(Term[Touch]):
         return Touch(time_s, x, self.obstacle.gradient(x, time_s), distance, depth, slope, implicit)
 
     def add_blocks(self, stage: Stage, at: Touch, assembly: Assembly) -> None:
-        if not at.implicit or float(at.slope.max()) < _UNTOUCHED:
+        if not at.implicit or at.untouched:
             return
         d, value = self.device, stage.scheme.c_k * self.factor * at.slope
         points = (d.node_cells, d.point_start, d.point_weight)
         d.backend.add_contact_blocks(at.normal, value, *points, d.slot, assembly.writable())
 
     def add_force(self, stage: Stage, at: Touch, rhs: Array) -> None:
+        if at.untouched:
+            return
         rhs += self.device.spread(self._pressing(at, self._gap(self._moved(stage, at, None), at)))
 
     def add_residual(self, stage: Stage, at: Touch, out: Array) -> None:
+        if at.untouched:
+            return
         out += self.device.spread((self.factor * at.depth)[:, None] * at.normal)
 
     def potential_j(self, stage: Stage, at: Touch) -> Array:
@@ -186,7 +195,7 @@ class Contact(Term[Touch]):
     def push(
         self, stage: Stage, at: Touch, increment: Array, changes: Columns, directions: Directions, out: Array
     ) -> None:
-        if float(at.slope.max()) < _UNTOUCHED:
+        if at.untouched:
             return
         scheme = stage.scheme
         moved = self._moved(stage, at, increment)
@@ -217,7 +226,7 @@ class Contact(Term[Touch]):
         return self.device.columns_at_points(height)
 
     def pull(self, stage: Stage, at: Touch, increment: Array, lmbda: Array, out: Pulled) -> None:
-        if float(at.slope.max()) < _UNTOUCHED:
+        if at.untouched:
             return
         d, scheme = self.device, stage.scheme
         moved = self._moved(stage, at, increment)
@@ -252,7 +261,9 @@ class Contact(Term[Touch]):
         return self._last[1]
 
     def force_n(self, state: State) -> np.ndarray:
-        x, _, depth, _ = self._touch_of(state)
+        x, _, depth, slope = self._touch_of(state)
+        if float(slope.max()) < _UNTOUCHED:
+            return np.zeros(3)
         normal = self.obstacle.gradient(x, state.time_s)
         return self.device.host(((self.factor * depth)[:, None] * normal).sum(axis=0))
 
