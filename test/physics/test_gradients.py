@@ -39,7 +39,7 @@ PARAMETERS = Parameters(
 
 @pytest.fixture(scope="module")
 def body() -> Body:
-    grid = sample(Torus(major_radius_m=0.05, minor_radius_m=0.02, axis=(0, 0.3, 1)), 0.018)
+    grid = sample(Torus(major_radius_m=0.05, minor_radius_m=0.02, axis=(0, 0.3, 1)), 0.022)
     return build_body(grid, region_of=lambda x: (x[:, 0] > 0).astype(int))
 
 
