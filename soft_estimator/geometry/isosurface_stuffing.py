@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from scipy.interpolate import RegularGridInterpolator
 
 from soft_estimator.geometry.grid import SignedDistanceGrid
 from soft_estimator.geometry.surface import face_areas_m2
@@ -118,6 +117,8 @@ def _lay(grid: SignedDistanceGrid, spacing_m: float, level_m: float) -> _Lattice
 
 def _sample(grid: SignedDistanceGrid, points_m: np.ndarray) -> np.ndarray:
     """φ [m] at points (n, 3): trilinear, and beyond the grid the way back to it on top."""
+    from scipy.interpolate import RegularGridInterpolator  # a quarter of a second that nodes do not wait for
+
     axes = [o + grid.spacing_m * np.arange(n) for o, n in zip(grid.origin_m, grid.shape, strict=True)]
     nearest = np.clip(points_m, grid.origin_m, grid.origin_m + grid.spacing_m * (np.array(grid.shape) - 1))
     return RegularGridInterpolator(axes, grid.phi_m)(nearest) + np.linalg.norm(points_m - nearest, axis=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import minimize
 
 from soft_estimator.estimation.fitting.gauss_newton import limit_reason
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, Progress, fit
@@ -27,6 +26,8 @@ def fit_lbfgs(
     problem: Problem, theta: np.ndarray, *, max_iterations: int = 100, progress: Progress | None = None
 ) -> Fit:
     """SciPy's L-BFGS-B on the cost over all frames, within six prior standard deviations of the prior."""
+    from scipy.optimize import minimize  # a fifth of a second that most estimates do not need
+
     v = problem.variables
     history: list[dict] = []
     found: list[Evaluation] = []  # each better than the one before
