@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Energy that a step may make out of nothing, as a part of what the body holds after it. In contact it is more: a point
 # that goes under the plane within a step holds energy at its end, which the next steps take out again.
 LARGEST_GAIN, LARGEST_GAIN_IN_CONTACT = 0.1, 0.4
+# Less energy than this is none [J]: a gram at 4e-14 m/s. The ground presses on what is far above it, too, by e^(-a δ).
+NO_ENERGY_J = 1e-30
 FALLBACK_PARTS = (1, 2, 4, 8, 16)
 
 
@@ -108,7 +110,7 @@ def relative_gain(before: Balance, after: Balance, work_j: float) -> float:
     """
     # A thousandth of the drift stays in: the solver's tolerance makes and loses about a millionth.
     holds = after.kinetic_j - 0.999 * after.drift_j + after.elastic_j + after.contact_j
-    return (after.total_j - before.total_j - work_j) / max(holds, 1e-300)
+    return (after.total_j - before.total_j - work_j) / max(holds, NO_ENERGY_J)
 
 
 def in_contact(before: Balance, after: Balance) -> bool:
