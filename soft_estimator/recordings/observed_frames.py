@@ -179,14 +179,27 @@ def without_strays(made: FrameSet, surfaces_m: Sequence[np.ndarray], reach_m: fl
     """
     frames, names, aside, strays = [], [], list(made.set_aside), 0
     for frame, name, surface in zip(made.frames, made.names, surfaces_m):
-        near = cKDTree(surface).query(frame.points_m, distance_upper_bound=reach_m)[0] <= reach_m
+        tree = cKDTree(surface)
+        near = tree.query(frame.points_m, distance_upper_bound=reach_m)[0] <= reach_m
         if not near.any():
-            aside.append(SetAside(name, frame.time_s, f"with every point over {reach_m:.2g} m from the body"))
+            reason = f"with every point over {reach_m:.2g} m from the body"
+            aside.append(SetAside(name, frame.time_s, reason, _why_far(name, frame.points_m, tree)))
             continue
         strays += int(np.count_nonzero(~near))
         frames.append(frame.only(near))
         names.append(name)
     return FrameSet(tuple(frames), tuple(names), tuple(aside), made.nan_points, strays)
+
+
+def _why_far(name: str, points: np.ndarray, tree: cKDTree) -> str:
+    """What the points of a frame seem to be that all lie far from the body; points: (n, 3), as their file has them."""
+    as_large = np.ptp(points, axis=0).max() / max(np.ptp(tree.data, axis=0).max(), 1e-12)
+    if 100 < as_large < 3000:
+        return f"{name} spans {as_large:.0f} times the body's size, as points in millimetres do; write metres"
+    return (
+        f"{name} comes within {tree.query(points)[0].min():.2g} m of where the body is expected; give points in the "
+        "scene's frame, or put the body there by initial"
+    )
 
 
 def without_copies(made: FrameSet) -> FrameSet:

@@ -61,6 +61,8 @@ def points_from_array(array: np.ndarray, path: Path) -> PointFile:
     """The points of the array of a .npy file."""
     if array.size == 0:
         return PointFile(np.zeros((0, 3)))
+    if array.ndim == 3 and array.dtype == np.uint8:
+        raise ValueError(f"{path} is a colour picture of the shape {array.shape}; give points (n, 3) or a depth image")
     numbers = array.astype(np.float64)
     if numbers.ndim == 3 and numbers.shape[2] == 3:
         return PointFile(numbers)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
-from soft_estimator.recordings.observed_frames import read_frames, rising, without_strays, write_frames
+from soft_estimator.recordings.observed_frames import check_any_left, read_frames, rising, without_strays, write_frames
 from soft_estimator.recordings.point_files import CompressedPcd, read_point_file
 
 POINTS = np.random.default_rng(0).normal(size=(20, 3))
@@ -130,6 +130,22 @@ def test_points_far_from_the_body_are_set_aside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        (1000 * POINTS, "as points in millimetres do; write metres"),
+        (POINTS + 50.0, "comes within 8. m of where the body"),
+    ],
+)
+def test_why_every_point_is_far_is_said(points: np.ndarray, expected: str, tmp_path: Path) -> None:
+    folder_with(tmp_path, "a.npy,0\n", a=points)
+    made = without_strays(read_frames(tmp_path, noise_of), [POINTS], 1.0)
+    with pytest.raises(
+        ValueError, match=rf"\(1 with every point over 1 m from the body\); the first: a.npy .*{expected}"
+    ):
+        check_any_left(made, tmp_path)
+
+
+@pytest.mark.parametrize(
     ("stamps", "expected"),
     [
         ("a.npy,0\n", r"has no usable frame \(1 with nothing but NaN\)"),
@@ -155,6 +171,12 @@ def test_why_no_file_could_be_read_is_said(camera: str | None, expected: str, tm
     if camera is not None:
         (tmp_path / "camera.json").write_text(camera)
     with pytest.raises(ValueError, match=expected):
+        read_frames(tmp_path, noise_of)
+
+
+def test_a_colour_picture_is_no_cloud(tmp_path: Path) -> None:
+    folder_with(tmp_path, "a.npy,0\n", a=np.zeros((30, 40, 3), dtype=np.uint8))
+    with pytest.raises(ValueError, match=r"a\.npy is a colour picture of the shape \(30, 40, 3\); give points"):
         read_frames(tmp_path, noise_of)
 
 
