@@ -37,6 +37,7 @@ LONGEST_LIVE_STEP_S = 0.004
 # The same where it bounces off something besides: a blow at a box's edge goes another way in longer ones. A ball
 # of 9 cm that met one at 1 m/s was 10 mm off after 0.2 s in steps of 3.7 ms, 1.4 mm in 2 ms, 0.2 mm in 1.7 ms.
 LONGEST_STEP_AMONG_OBSTACLES_S = 0.0017
+_DENSITIES_KG_M3 = (1.0, 25e3)  # a little under that of air, a little over that of osmium
 _SETTLE_ITERATIONS = 24  # at most, of a whole drop, after its frames were taken in with one each
 # The plane: twice the usual 0.5 mm, for a base that nobody saw.
 _WINDOW = WindowConfig(iterations=1, jacobian_grid="fine", bent_patience_s=0.0, lost_after_s=10.0, plane_std_m=0.001)
@@ -99,7 +100,7 @@ def scene_plain(
             vector; the table's normal if left out.
     """
     gravity = -GRAVITY_M_S2 * (np.array([0.0, 0.0, 1.0]) if up is None else up @ body.rotation)
-    density = float(mass_kg / _grid_volume_m3(body))
+    density = density_kg_m3(mass_kg, _grid_volume_m3(body))
     guess_pa = density * _GUESS_SPEED_M_S**2
     return {
         "name": name,
@@ -127,6 +128,17 @@ def scene_plain(
             "known_to": _known_to(body),
         },
     }
+
+
+def density_kg_m3(mass_kg: float, volume_m3: float) -> float:
+    """Density of an object; one that none can have is a weight in another unit, or another object's."""
+    density = float(mass_kg / volume_m3)
+    if not _DENSITIES_KG_M3[0] <= density <= _DENSITIES_KG_M3[1]:
+        raise ValueError(
+            f"a mass of {mass_kg:g} kg in the {1e6 * volume_m3:.3g} cm³ of the object is {density:.2g} kg/m³, which "
+            "nothing solid has; give its unit, as in --mass '158 g', and look at its size with soft-estimator scan"
+        )
+    return density
 
 
 def contact_plain(body: ScannedBody, mass_kg: float, table: Table) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.config import SceneConfig
@@ -19,6 +20,7 @@ from soft_estimator.measuring.fit import (
     LONGEST_STEP_S,
     TABLE,
     Table,
+    density_kg_m3,
     make_live,
     step_s,
 )
@@ -108,3 +110,11 @@ def test_live_scenes_take_shorter_steps_among_obstacles() -> None:
         assert plain.get("obstacles", []) == [{"shape": BOX, **asdict(LIVE_TABLE)}] * len(around.obstacles)
     np.testing.assert_allclose(steps, [1 / 270, 1 / 600])
     assert plain["estimate"]["known_to"]["obstacle_shift_m"] == 0.0005
+
+
+@pytest.mark.parametrize(("mass_kg", "said"), [(158.0, "5.1e+05"), (0.158e-3, "0.51")])
+def test_a_weight_in_another_unit_is_noticed(mass_kg: float, said: str) -> None:
+    """158 g in 310 cm³ are 510 kg/m³; told as 158 kg, or as 158 mg, no solid is like that."""
+    assert density_kg_m3(0.158, 310e-6) == pytest.approx(509.7, abs=0.1)
+    with pytest.raises(ValueError, match=rf"in the 310 cm³ of the object is {said.replace('+', '.')} kg/m³.*'158 g'"):
+        density_kg_m3(mass_kg, 310e-6)
