@@ -17,13 +17,12 @@ from soft_estimator.geometry.mesh_file import write_ply
 from soft_estimator.physics.energy import Balance, balance
 from soft_estimator.physics.model import State
 from soft_estimator.physics.solver import SolverError
-from soft_estimator.physics.start import initial_displacement
 from soft_estimator.physics.step import Linearisation, Simulation, StepReport
 from soft_estimator.physics.terms.friction import Friction
 from soft_estimator.physics.terms.obstacle_contact import ObstacleContact
 from soft_estimator.pictures.motion_pictures import Frame, draw_animation, draw_strip, frame_colours
 from soft_estimator.pictures.surface_values import equivalent_strain
-from soft_estimator.scene.obstacles import DEEPEST_START
+from soft_estimator.scene.doubts import doubts
 from soft_estimator.scene.scene import Scene
 from soft_estimator.schema import to_plain
 
@@ -71,7 +70,7 @@ class SimulationResult:
         """What was noticed about the scene and about its motion."""
         return (
             *self.scene.warnings,
-            *_ground_warning(self.scene),
+            *doubts(self.scene),
             *_fallback_warning(self),
             *_friction_warning(self),
             *_energy_warning(self),
@@ -162,21 +161,6 @@ def _finite_balance(simulation: Simulation, state: State, step: int) -> Balance:
     if not np.isfinite(made.total_j):
         raise SolverError(f"after step {step} the energy is not finite: the motion has diverged; use a smaller step_s")
     return made
-
-
-def _ground_warning(scene: Scene) -> list[str]:
-    """A line where the body begins deep in the ground, as it does where the sign of its offset is wrong."""
-    p = scene.parameters
-    if scene.config.contact is None or scene.config.start.equilibrium is not None:
-        return []
-    points = scene.body.surface_positions_m(initial_displacement(scene.body, p))
-    depth_m = -float((points @ p.plane_normal).min() + p.plane_offset_m)
-    if depth_m <= DEEPEST_START * float(np.ptp(scene.body.node_position_m, axis=0).max()):
-        return []
-    return [
-        f"the body begins {depth_m:.2g} m under the ground and is thrown out of it; lift it by initial.translation_m, "
-        f"or lower the ground: it is {-p.plane_offset_m:.2g} m high, which is -contact.offset_m"
-    ]
 
 
 def _fallback_warning(result: SimulationResult) -> list[str]:

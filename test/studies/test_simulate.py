@@ -107,16 +107,6 @@ def test_energy_from_nowhere_is_reported(fall: SimulationResult) -> None:
     assert any("came from nowhere" in line for line in replace(fall, balances=faulty).warnings)
 
 
-def test_a_start_deep_in_the_ground_is_reported() -> None:
-    """A ball of 6 cm whose lowest point is 2 cm high, above a ground that is 5 cm high and one that is 2.4 cm high."""
-    deep, pressed = (
-        simulate(build_scene(small_scene(contact={"offset_m": -height_m}), Path()), keep=(), steps=1)
-        for height_m in (0.05, 0.024)
-    )
-    assert any("begins 0.03 m under the ground" in line and "it is 0.05 m high" in line for line in deep.warnings)
-    assert not any("under the ground" in line for line in pressed.warnings)
-
-
 def test_steps_too_long_for_friction_are_reported() -> None:
     """The brick as it is shipped, and in steps that are not cut while it rubs."""
     config, folder = read_scene("tumbling_brick")
