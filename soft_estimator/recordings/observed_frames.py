@@ -197,7 +197,7 @@ def _why_far(name: str, points: np.ndarray, tree: cKDTree) -> str:
     if 100 < as_large < 3000:
         return f"{name} spans {as_large:.0f} times the body's size, as points in millimetres do; write metres"
     return (
-        f"{name} comes within {tree.query(points)[0].min():.2g} m of where the body is expected; give points in the "
+        f"{name} comes within {tree.query(points)[0].min():.3g} m of where the body is expected; give points in the "
         "scene's frame, or put the body there by initial"
     )
 

@@ -133,7 +133,7 @@ def test_points_far_from_the_body_are_set_aside(tmp_path: Path) -> None:
     ("points", "expected"),
     [
         (1000 * POINTS, "as points in millimetres do; write metres"),
-        (POINTS + 50.0, "comes within 8. m of where the body"),
+        (POINTS + 50.0, "comes within 8... m of where the body"),
     ],
 )
 def test_why_every_point_is_far_is_said(points: np.ndarray, expected: str, tmp_path: Path) -> None:
