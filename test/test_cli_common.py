@@ -165,6 +165,7 @@ def test_a_missing_shtab_is_said_in_one_line(
         (["replay", "x", "--otu", "y"], "did you mean '--out'?"),
         (["scan", "x", "--out", "y", "--prior", "mirrror"], "did you mean 'mirror'?"),
         (["scan", "x", "--out", "y", "--prior", "qqqqqq"], "invalid choice"),
+        (["studies", "beam", "--out", "y", "--scene", "x"], "unrecognized arguments: --scene x"),
     ],
 )
 def test_a_wrong_word_names_the_nearest_right_one(

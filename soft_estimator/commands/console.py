@@ -60,6 +60,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _suggestion(wrong: str, known: Sequence[str]) -> str:
+    if wrong in known:  # an option of another command
+        return ""
     near = difflib.get_close_matches(wrong, list(dict.fromkeys(known)), n=1)
     return f"; did you mean '{near[0]}'?" if near else ""
 
