@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from soft_estimator.cli import main
+from soft_estimator.commands.estimate import _off
 from soft_estimator.report.of_estimate import warnings_of_summary
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -226,3 +227,12 @@ def test_a_misfit_is_said_first_and_strict_fails(tmp_path: Path, capsys: pytest.
     summary = json.loads(capsys.readouterr().out)
     assert summary["fits"] is False and summary["reason"] and summary["figures"]["patches"] > 2.5
     assert not any(row["observable"] for row in summary["parameters"])
+
+
+@pytest.mark.parametrize(
+    ("error", "relative", "said"),
+    [(1e-4, None, "+100 µm"), (-2.5e-4, None, "−250 µm"), (0.0, None, "0 µm"), (1e-4, 0.0785, "+7.85 %")],
+)
+def test_an_error_has_the_unit_of_its_value(error: float, relative: float | None, said: str) -> None:
+    row = {"value": 1.2e-4, "unit": "m", "error": error, "error_relative": relative}
+    assert _off(row) == said

@@ -138,6 +138,13 @@ def _doubts(row: dict[str, Any]) -> str:
     return f"   {row['mostly']} (noise alone ± {in_unit_of(row['std_statistical'], row['value'], row['unit'])})"
 
 
+def _off(row: dict[str, Any]) -> str:
+    """How far an answer is off: in per cent, of what may be zero in the unit of its value."""
+    if row["error_relative"] is not None:
+        return f"{100 * row['error_relative']:+.2f} %"
+    return ("+" if row["error"] > 0 else "") + in_unit_of(row["error"], row["value"], row["unit"])
+
+
 def _report(summary: dict[str, Any], out: Path) -> str:
     """A few lines for people."""
     frames, times = summary["frames"], summary["times"]
@@ -148,9 +155,7 @@ def _report(summary: dict[str, Any], out: Path) -> str:
     for row in summary["parameters"]:
         known = ""
         if row["truth"] is not None:
-            relative = row["error_relative"]
-            off = f"{row['error']:+.2g}" if relative is None else f"{100 * relative:+.2f} %"
-            known = f"   truth {in_unit_of(row['truth'], row['value'], row['unit'])} ({off})"
+            known = f"   truth {in_unit_of(row['truth'], row['value'], row['unit'])} ({_off(row)})"
         shown = stated(row["value"], row["std"], row["low_95"], row["high_95"], row["unit"])
         lines.append(f"  {row['name']:<{width}}  {shown}{known}{_doubts(row)}")
     plane = summary.get("plane", {})
