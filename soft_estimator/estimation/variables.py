@@ -84,6 +84,13 @@ class Variables:
     def prior_std(self) -> np.ndarray:
         return np.array([v.prior_std for v in self.variables])
 
+    @property
+    def longest_steps(self) -> np.ndarray:
+        """How far each may move in one step of a search, (P,): by a factor of e in stiffness, beyond which no direction
+        means anything. Of a number with a unit its prior tells what is far: a spin may be off by 20 rad/s."""
+        linear = np.array([v.transform == "linear" for v in self.variables])
+        return np.where(linear, np.maximum(self.prior_std, 1.0), 1.0)
+
     def start(self) -> np.ndarray:
         """θ of the reference."""
         return np.array([_to_theta(v, self._natural(v)) for v in self.variables])

@@ -30,7 +30,7 @@ class LeastSquaresSettings:
     one).
 
     cost_tolerance: stop when the cost falls by less than this part. max_iterations: for each window. max_step:
-    longest step of a variable in θ, of one with a unit and a wider prior in standard deviations of that.
+    longest step of a variable, in its `Variables.longest_steps`.
     """
 
     step_tolerance: float = 1e-4
@@ -168,12 +168,11 @@ class _Distances:
         self.problem, self.frames, self.settings, self.note = problem, frames, settings, note
         self.keeps_jacobian, self._promised, self._hardly = not more_to_come, np.inf, _HARDLY
         self.more_to_come = more_to_come
-        # Of numbers with a unit the prior tells what is far: a body's turn may be off by twenty radians a second.
-        linear = np.array([v.transform == "linear" for v in problem.variables.variables])
-        self.longest = np.where(linear, np.maximum(problem.variables.prior_std, 1.0), 1.0)
 
     def step(self, at: Evaluation, damping: float) -> Step:
-        return damped_step(*normal_equations(self.problem, at), damping, self.settings.max_step * self.longest)
+        return damped_step(
+            *normal_equations(self.problem, at), damping, self.settings.max_step * self.problem.variables.longest_steps
+        )
 
     def moved(self, at: Evaluation, step: Step) -> Evaluation:
         last = self.keeps_jacobian and self._seems_last(at, step)

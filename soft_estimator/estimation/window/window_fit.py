@@ -37,7 +37,6 @@ from soft_estimator.physics.frame_times import between
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
 _UNKNOWN = 0.3  # standard deviations of a variable, within which it may lie anywhere
-_LONGEST_STEP = 1.0  # of any variable: a factor of e in stiffness; farther off no direction means anything
 # A trial costs a simulation of the window: not for a place within a tenth of one that failed, and not for a fall of the
 # cost that is no more than its roughness, where points cross the faces of cells.
 _RULE = Damping(shorter=0.1)
@@ -200,7 +199,8 @@ class WindowFit:
     def step(self, at: WindowRun, damping: float) -> Step:
         rows = self._evaluation(at)
         gradient = rows.known_jacobian.T @ rows.slope + self.knowledge.gradient(at.z)
-        return damped_step(self._hessian(rows), gradient, damping, _LONGEST_STEP)
+        longest = np.append(self.motion.variables.longest_steps, 1.0)  # and the surface's offset
+        return damped_step(self._hessian(rows), gradient, damping, longest)
 
     def _hessian(self, rows: Evaluation) -> np.ndarray:
         return rows.information + self.knowledge.information
