@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     prange = range
 else:
-    import numba
     from numba import prange
 
     def njit(*, parallel=False, fastmath=False, **how):
