@@ -34,8 +34,9 @@ class WindowConfig(Section):
         "auto",
         options=("auto", "fine"),
         doc="where the change of the motion with each variable is worked out: auto takes a grid twice as coarse for a "
-        "free body on a processor whose coarse grid has cells enough (an eighth of the work; residuals stay those of "
-        "the fine grid, so the estimate stays where the data lead), fine that of the motion itself",
+        "free body without start.modes on a processor whose coarse grid has cells enough (an eighth of the work; "
+        "residuals stay those of the fine grid, so the estimate stays where the data lead), fine that of the motion "
+        "itself",
     )
     least_interval_s: float = quantity(
         0.0, unit="s", low=0, doc="frames that follow the last one sooner than this are thinned out"
@@ -60,7 +61,7 @@ class WindowConfig(Section):
         unit="s",
         low=0,
         doc="how long to wait for a frame in which the body is not bent, to start from; after that it starts anyway, "
-        "says so, and states a larger uncertainty",
+        "says so, and states a larger uncertainty; a body in the air is not waited for where the scene has start.modes",
     )
     position_drift_m: float = quantity(
         0.0005, unit="m", low=0, doc="how far the body may leave its model's path between two frames, per axis"

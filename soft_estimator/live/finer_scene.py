@@ -32,7 +32,7 @@ class FinerScene:
             return None
         if not self._made:
             finer = on_finer_grid(self._scene)
-            led = replace(finer.model, obstacles=self._model.obstacles, modes=None)
+            led = replace(finer.model, obstacles=self._model.obstacles)
             kinds = kinds_of(led.body, carry_field(led.body), self._backend, [ToolWrench(led)])
             self._made.append((led.with_step(model.integrator), kinds))
         for made, kinds in self._made:

@@ -40,9 +40,6 @@ def build_window(
 ) -> SlidingWindow:
     """The window that estimates what the scene's `estimate` section names, from its guesses.
 
-    Modes of an unknown start (`start.modes`) are left to `estimate`: an episode begins with a frame in which the body
-    is not bent (`tools_of`).
-
     Args:
         sensor_m: where the depth camera is [m], (3,), for finding the body in the first frame; its scene's camera, or
             high above the body, if left out.

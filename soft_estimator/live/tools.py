@@ -172,9 +172,8 @@ class Tools:
 
 
 def tools_of(scene: Scene) -> Tools:
-    """The tools of a scene, and its model with their paths. Modes of an unknown start are left to `estimate`."""
-    model = scene.model if scene.model.modes is None else replace(scene.model, modes=None)
-    return Tools(scene.config, scene.obstacles, model)
+    """The tools of a scene, and its model with their paths."""
+    return Tools(scene.config, scene.obstacles, scene.model)
 
 
 def _poses(path: PosePath, start_s: float = 0.0) -> Iterable[Pose]:

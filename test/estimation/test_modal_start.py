@@ -84,8 +84,8 @@ def test_a_start_bent_beyond_small_bends_does_not_fit(flying: Problem) -> None:
     for bent_m, fits in ((0.0, True), (0.0078, True), (-0.0085, False)):
         theta = v.start()
         theta[first] = bent_m
-        verdict = with_small_bend(FitVerdict(figures={"patches": 0.1}), flying, theta)
+        verdict = with_small_bend(FitVerdict(figures={"patches": 0.1}), flying.model, v.parameters(theta))
         assert verdict.fits == fits and verdict.figures == {"patches": 0.1}
     assert verdict.cause == "start" and "8.5 mm, 11 % of its size" in verdict.reason
     already = FitVerdict(False, "another body", "body")
-    assert with_small_bend(already, flying, theta) is already
+    assert with_small_bend(already, flying.model, v.parameters(theta)) is already

@@ -37,16 +37,17 @@ def test_a_camera_that_stands_still_changes_nothing_and_one_that_moves_does() ->
     assert window.locate is not locate and window.sensor_m[1] == CAMERA_M[1] + 0.1
 
 
-def test_a_window_leaves_the_modes_of_an_unknown_start_out() -> None:
-    """A scene that `estimate` begins bent (`start: {modes: {}}`) is followed live as without, to the bit: on a grid
-    that has a coarser one, on which changes are worked out, its first frame had ended in a traceback."""
+def test_a_window_has_the_modes_of_an_unknown_start_among_its_variables() -> None:
+    """On a grid that has a coarser one, on which changes are worked out but for those of a start along modes."""
     body = {"shape": {"sphere": {"radius_m": 0.05, "center_m": [0, 0.075, 0]}}, "spacing_m": "10.5 mm"}
-    config, said = WindowConfig(start="scene", least_frames=1), []
-    for start in ({}, {"modes": {"count": 2}}):
+    for start, modes in (({}, 0), ({"modes": {"count": 2}}, 4)):
         scene = scene_of(body=body, start=start)
-        window = build_window(scene, config)
-        assert "coarser in 1 parts" in window.made_once
+        window = build_window(scene, WindowConfig(start="scene", least_frames=1))
+        assert ("coarser in 1 parts" in window.made_once) == (modes == 0)
         window.add_frame(1.0, scene.body.surface_positions_m()[::4], 1e-3)
-        said.append(window.add_frame(1.01, scene.body.surface_positions_m()[::4] - [0, 0.008, 0], 1e-3))
-    assert said[0] is not None and said[1] is not None
-    np.testing.assert_array_equal(said[0].u_m, said[1].u_m)
+        assert window.add_frame(1.01, scene.body.surface_positions_m()[::4] - [0, 0.008, 0], 1e-3) is not None
+        fit = window._fit
+        assert fit is not None
+        modal = [j for j, v in enumerate(fit.motion.variables.variables) if v.kind.shape == "modes"]
+        assert len(modal) == modes and list(fit.motion.of_start) == [*fit.motion.pose, *modal]
+        assert fit.frames[-1].jacobian[:, modal].any(axis=0).all()

@@ -51,7 +51,7 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     judged = judge(evidence_of(problem, at, inspection))
     verdict = with_pose(judged, problem.variables, found.theta, total, problem.model, known)
     verdict = with_told_plane(verdict, problem.variables, found.theta)
-    verdict = with_small_bend(verdict, problem, found.theta)
+    verdict = with_small_bend(verdict, problem.model, problem.variables.parameters(found.theta))
     verdict = with_clock(verdict, problem, at, inspection, found.noise_scale)
     return _with(problem, replace(found, covariance=total), statistical, tuple(moved), verdict)
 

@@ -270,7 +270,9 @@ def _refined_verdict(
     refined_m = (residual - at.residual)[clouds] * evidence.std_m
     judged = judge(replace(evidence, residual=residual[clouds], refined_m=refined_m))
     refined = with_pose(judged, problem.variables, at.theta, covariance, problem.model, problem.known)
-    refined = with_small_bend(with_told_plane(refined, problem.variables, at.theta), problem, at.theta)
+    refined = with_small_bend(
+        with_told_plane(refined, problem.variables, at.theta), problem.model, problem.variables.parameters(at.theta)
+    )
     return refined if refined.fits else found.verdict
 
 

@@ -15,6 +15,8 @@ from soft_estimator.estimation.fitting.least_squares import EARLY_WINDOWS, fit
 from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.variables import Variables
+from soft_estimator.physics.model import Model
+from soft_estimator.physics.parameters import Parameters
 
 RIGID = ("translation_m", "rotation_rad", "velocity_m_s", "angular_velocity_rad_s")
 # Two frames tell a pose and a speed, the third whether both are right; over more of them a body swings and is bent.
@@ -43,12 +45,12 @@ def rigid_start(problem: Problem, theta: np.ndarray) -> np.ndarray:
     return out
 
 
-def with_small_bend(verdict: FitVerdict, problem: Problem, theta: np.ndarray) -> FitVerdict:
-    """The verdict on a fit at θ (P,) whose start may be bent further than modes can tell."""
-    modes, body = problem.model.modes, problem.model.body
+def with_small_bend(verdict: FitVerdict, model: Model, found: Parameters) -> FitVerdict:
+    """The verdict on a fit, by the parameters that it found, whose start may be bent further than modes can tell."""
+    modes, body = model.modes, model.body
     if modes is None or not verdict.fits:
         return verdict
-    mass, bend = body.mass_matrix_m3, modes.bent(problem.variables.parameters(theta))
+    mass, bend = body.mass_matrix_m3, modes.bent(found)
     bent_m = float(np.sqrt(np.sum(bend * (mass @ bend)) / mass.sum()))
     part = bent_m / float(np.linalg.norm(np.ptp(body.surface_positions_m(), axis=0)))
     if part <= _FARTHEST_BENT:

@@ -1,8 +1,9 @@
 """A start in the middle of a motion: the body is bent, and nobody knows how it swings on.
 
-The state at a start is a rigid motion of the rest shape. A body that has just bounced swings for a while; taken for a
-rigid one it gives a stiffness that is a few per cent off and a damping that is off by a quarter, both with narrow
-intervals. So a start waits for a frame that fits the rest shape as well as its noise allows.
+Without modes (`start.modes`) the state at a start is a rigid motion of the rest shape. A body that has just bounced
+swings for a while; taken for a rigid one it gives a stiffness that is a few per cent off and a damping that is off by a
+quarter, both with narrow intervals. So a start waits for a frame that fits the rest shape as well as its noise allows.
+With modes, one in the air begins at once.
 """
 
 from __future__ import annotations
@@ -51,11 +52,22 @@ class BentStarts:
         self.notes: tuple[str, ...] = ()
         self._since_s: float | None = None
 
-    def look(self, stamp_s: float, first: PredictedFrame, patience_s: float, above_cells: float = np.inf) -> str:
-        """A reason not to start at a first frame; "" where it may start. above_cells: its height over the ground."""
+    def look(
+        self,
+        stamp_s: float,
+        first: PredictedFrame,
+        patience_s: float,
+        above_cells: float = np.inf,
+        along_modes: bool = False,
+    ) -> str:
+        """A reason not to start at a first frame; "" where it may start.
+
+        above_cells: its height over the ground. along_modes: whether how it is bent and swings is estimated, too, along
+        modes, which are those of a body that nothing presses.
+        """
         uneven = unevenness(first)
         self.model_std, self.notes = 0.0, ()
-        if uneven <= UNEVEN:
+        if uneven <= UNEVEN or (along_modes and above_cells > _GROUNDED):
             self._since_s = None
             return ""
         if self._since_s is None or not 0 <= stamp_s - self._since_s <= 2 * patience_s:

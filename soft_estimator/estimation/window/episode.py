@@ -13,6 +13,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.consider import DETAILS, MODEL, Effect
+from soft_estimator.estimation.fitting.modal_start import RIGID_FRAMES, with_small_bend
 from soft_estimator.estimation.fitting.told_plane import with_told_plane
 from soft_estimator.estimation.fitting.uncertainty import describe
 from soft_estimator.estimation.held_pose import with_pose, with_wider_pose
@@ -30,13 +31,14 @@ from soft_estimator.estimation.window.other_stiffness import stiffnesses
 from soft_estimator.estimation.window.own_step import PARTS, CutSteps, parts_of_step
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.shape_details import ShapeDetails
-from soft_estimator.estimation.window.window_fit import Answer, WindowFit
+from soft_estimator.estimation.window.window_fit import TO_THE_END, Answer, WindowFit
 from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.estimation.window.window_verdict import WindowVerdict
 from soft_estimator.geometry.extent import widest_m
 from soft_estimator.physics.coarser import CoarserModel, coarser_model
 from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.model import Model
+from soft_estimator.physics.parameters import Parameters
 
 # Standard deviations of the first pose beyond what the fit of the shape claims (its figures: 0.7 mm and 0.4 degrees at
 # worst, for bodies whose shape is exact), and of the first motion: what a hand or a drop of 5 cm gives a body.
@@ -95,14 +97,26 @@ class Episodes:
             if pose.translation_m is None or pose.rotation_rad is None:
                 return None, pose.reason
             reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
-        names = [*lasting.names, *(POSE if self.free else ())]
-        variables = make_variables(reference, names, {**_POSE_STD, **lasting.prior_std}, lasting.beside)
+        variables = self._variables(reference)
         known = lasting.prior_of(variables)
         fit = WindowFit(self._motion(variables, self._parts(variables, known.mean)), known, self.loss, self.details)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
         fit.touched = lasting.touched
+        if self.model.modes is not None and self.free and self._rigid_frames > 1:
+            fit.hold_all_but(POSE)
         return fit, ""
+
+    @property
+    def _rigid_frames(self) -> int:
+        """How many first frames of a body that may be bent show its rigid motion by itself; no estimate has less."""
+        return min(RIGID_FRAMES, self.config.least_frames)
+
+    def _variables(self, reference: Parameters) -> Variables:
+        """Of an episode that begins there: the lasting ones first, then those of its start."""
+        lasting, modes = self.lasting, self.model.modes
+        names = [*lasting.names, *(POSE if self.free else ()), *(() if modes is None else modes.names)]
+        return make_variables(reference, names, {**_POSE_STD, **lasting.prior_std}, lasting.beside)
 
     def _parts(self, variables: Variables, z: np.ndarray) -> int:
         """Into how many parts the step is cut with the variables at z; that of a held body, which may swing far slower
@@ -146,6 +160,10 @@ class Episodes:
                 fit.add(reading)
         fit.add(frame)
         fit.refine(config.iterations, in_time)
+        if fit.held and looks(fit) >= self._rigid_frames:
+            fit.refine(TO_THE_END, in_time)
+            fit.let_go()
+            fit.refine(config.iterations, in_time)
         self._doubt_pose(fit)
         self.shorten(fit, in_time)
         limit = config.frames if fit.slid else config.grow_to_frames
@@ -237,6 +255,7 @@ class Episodes:
         verdict = with_pose(judged, variables, theta, covariance, self.model, self.known)
         if answer.settled or ended:
             verdict = with_told_plane(verdict, variables, answer.z[:count])
+            verdict = with_small_bend(verdict, self.model, fit.motion.parameters(answer.z))
         answers = describe(variables, theta, information, statistical, answer.touched, effects, verdict)
         points, off = _distances(newest.frame, newest.residual)
         return LiveEstimate(

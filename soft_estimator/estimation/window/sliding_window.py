@@ -39,6 +39,7 @@ from soft_estimator.estimation.window.time_budget import TimeBudget
 from soft_estimator.estimation.window.tool_paths import ToolPaths
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
+from soft_estimator.physics.modes import BEND, SWING
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 
@@ -51,7 +52,7 @@ class SlidingWindow:
     Args:
         reference: first guesses, and everything that is not estimated.
         names: parameters to estimate, as `make_variables` takes them; pose and motion are added for a free body, the
-            pose alone for a held one (`held_pose`).
+            pose alone for a held one (`held_pose`), and for a model with modes how it is bent and swings along them.
         prior_std: of the variables, instead of the usual ones.
         locate: finds the body in a frame's points; without it the body starts where `reference` says.
         sensor_m: where the depth camera is [m], (3,): noise acts along its rays, and residuals are taken along them.
@@ -89,7 +90,7 @@ class SlidingWindow:
         self.backend: Backend = backend or CpuBackend()
         self.kinds = kinds_of(model.body, field or carry_field(model.body), self.backend, residual)
         self.sensor_m = None if sensor_m is None else np.asarray(sensor_m, dtype=np.float64)
-        material = [n for n in names if n.partition("[")[0] not in POSE]
+        material = [n for n in names if n.partition("[")[0] not in (*POSE, BEND, SWING)]
         clamp = {} if known is None else held_pose(model, known)
         prior = {**clamp, **(prior_std or {})}
         self.lasting = Lasting(reference, material, prior, self.config.surface_std_m, list(clamp))
@@ -324,7 +325,8 @@ class SlidingWindow:
         first = fit.only_frame
         if first is None or not self.episodes.free or not isinstance(self.kinds.of(first), SurfaceDistance):
             return ""
-        bent = self._bent.look(stamp_s, fit.settled(0), self.config.bent_patience_s, self.episodes.above_cells(fit))
+        above, along_modes = self.episodes.above_cells(fit), self.model.modes is not None
+        bent = self._bent.look(stamp_s, fit.settled(0), self.config.bent_patience_s, above, along_modes)
         if bent:
             self._episode.end(FrameOrder(stamp_s))
         return bent
@@ -332,6 +334,8 @@ class SlidingWindow:
     def _estimate(
         self, fit: WindowFit, stamp_s: float, start: float, notes: tuple[str, ...], in_time: Callable[[float], bool]
     ) -> LiveEstimate | None:
+        if fit.held:  # what else there is to know comes after the rigid motion
+            return None
         answer, others, hurried = fit.answer(), self._episode.others, self.hurry is not None and self.hurry()
         most = None if self.config.time_budget_s is None else 1
         # Beside each frame by one simulation of the window, in pauses by more; but at once where it is about to slide

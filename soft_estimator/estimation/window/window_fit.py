@@ -6,7 +6,7 @@ is simulated again when the variables have moved so far that the linearisation n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -36,6 +36,7 @@ from soft_estimator.physics.frame_times import between
 # Changes may be used this many times farther from where they were worked out: the residuals are always exact, and a
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
+_HELD = 1e-3
 _UNKNOWN = 0.3  # standard deviations of a variable, within which it may lie anywhere
 # A trial costs a simulation of the window: not for a place within a tenth of one that failed, and not for a fall of the
 # cost that is no more than its roughness, where points cross the faces of cells.
@@ -84,6 +85,7 @@ class WindowFit:
         self.touched = False
         self.at = motion.run(knowledge.mean.copy(), [])
         self._damping = _RULE.first
+        self._held = np.zeros(count)  # information that only holds variables where they are
         self._in_time: Callable[[float], bool] = always
         self._failed_from: WindowRun | None = None  # where a trial with its changes was for nothing
         self._last: tuple[tuple[list[PredictedFrame], float], Evaluation] | None = None  # frames and scale it is of
@@ -166,6 +168,23 @@ class WindowFit:
         before, self.motion.variables = self.motion.variables, variables
         wider = np.append(variables.prior_std**-2.0 - before.prior_std**-2.0, 0.0)
         self.knowledge = replace(self.knowledge, information=self.knowledge.information + np.diag(wider))
+
+    @property
+    def held(self) -> bool:
+        """Whether some of the variables are held."""
+        return bool(self._held.any())
+
+    def hold_all_but(self, names: Sequence[str]) -> None:
+        """Keep what is not named where it is known to be, by deviations of a thousandth of those known."""
+        free = [*(v.name in names for v in self.motion.variables.variables), False]
+        known = np.diag(self.knowledge.information) / _HELD**2
+        self._held = np.where(free, 0.0, known)
+        self.knowledge = replace(self.knowledge, information=self.knowledge.information + np.diag(self._held))
+
+    def let_go(self) -> None:
+        """Hold nothing any more, in a window that has not slid."""
+        self.knowledge = replace(self.knowledge, information=self.knowledge.information - np.diag(self._held))
+        self._held, self._damping = np.zeros(len(self._held)), _RULE.first
 
     def use(self, motion: WindowMotion) -> None:
         """Go on with another simulation of the same frames and variables, in a window that has not slid."""
@@ -369,7 +388,7 @@ class WindowFit:
 
     def _joined(self, dropped: list[PredictedFrame], forgetting: float) -> tuple[Knowledge, np.ndarray]:
         """Knowledge, and the information of all frames before the window, with these frames joined to them."""
-        z, material = self.at.z, np.setdiff1d(np.arange(len(self.at.z)), self.motion.pose)
+        z, material = self.at.z, np.setdiff1d(np.arange(len(self.at.z)), self.motion.of_start)
         _, widen = self._data(self._evaluation(self.at), z)
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
         # Of all frames, of which these are the first: places that are not asked for are forgotten.
@@ -392,7 +411,7 @@ class WindowFit:
     @property
     def _lasting(self) -> np.ndarray:
         """Which variables are not those of the start."""
-        return np.setdiff1d(np.arange(len(self.motion.variables)), self.motion.pose)
+        return np.setdiff1d(np.arange(len(self.motion.variables)), self.motion.of_start)
 
     def _reaches(self, at: WindowRun, step: np.ndarray) -> bool:
         """Whether the linearisation reaches the minimum, a step away: it holds over the step, but for variables of

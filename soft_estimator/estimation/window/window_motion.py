@@ -83,6 +83,9 @@ class WindowMotion:
         # Of the start; where a clamp keeps the body is no matter of when a window begins.
         of_start = [j for j, v in enumerate(variables.variables) if v.name in POSE and not v.beside]
         self.pose = np.array(of_start, dtype=np.int64)
+        # Beside it the modes' amplitudes, which stay those of the first start when the window slides.
+        modal = [j for j, v in enumerate(variables.variables) if v.kind.shape == "modes"]
+        self.of_start = np.array([*of_start, *modal], dtype=np.int64)
         self.start: WindowStart | None = None
         self.seconds_per_step = 0.0
         self.simulations = 0  # of the whole window
