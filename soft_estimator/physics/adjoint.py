@@ -7,7 +7,7 @@ its terms were made linear, and λ solves (A - ∂g/∂guess)ᵀ λ = Δu_bar, b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -50,13 +50,15 @@ class Adjoint:
         return StateGradient(*(device.xp.zeros_like(device.zero) for _ in range(3)))
 
     def step_back(self, before: State, after: State, bar: StateGradient) -> tuple[StateGradient, SolveReport]:
-        """Derivatives by the state before a step, given those by the state after it."""
+        """Derivatives by the state before a step, given those by the state after it; iterations of all its parts."""
         (part, count), states = self.simulation.parts_of(after), [before]
         for _ in range(count - 1):
             states.append(part.step_once(states[-1])[0])
+        iterations, rescued = 0, False
         for start, end in zip(states[::-1], [after, *states[:0:-1]]):
             bar, report = self._step_back(part, start, end, bar)
-        return bar, report
+            iterations, rescued = iterations + report.iterations, rescued or report.rescued
+        return bar, replace(report, iterations=iterations, rescued=rescued)
 
     def _step_back(
         self, s: Simulation, before: State, after: State, bar: StateGradient

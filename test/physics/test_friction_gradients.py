@@ -11,6 +11,7 @@ from gradient_suite import check_simulation
 from soft_estimator.backends import choose_backend
 from soft_estimator.geometry.shapes import Box, sample
 from soft_estimator.physics import guard
+from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.body import Body, build_body
 from soft_estimator.physics.integrator import Integrator, hht_scheme, theta_scheme
 from soft_estimator.physics.model import Model, build_model
@@ -92,6 +93,22 @@ def test_steps_cut_while_something_rubs(body: Body, scheme: Integrator) -> None:
     after = first.step(first.initial_state())[0]
     assert after.substeps == 3 and not after.fallback_parts
     check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), 2, judge=JUDGE[:4])
+
+
+def test_iterations_of_all_parts(body: Body) -> None:
+    """The adjoint of a cut step reports what its parts take one by one."""
+    whole = Simulation(model_of(body, SCHEMES[0], replace(LAW, substeps=3)), PARAMETERS)
+    part, states = whole.in_substeps(3), [whole.initial_state()]
+    for _ in range(3):
+        states.append(part.step_once(states[-1])[0])
+    adjoint, bar, counts = Adjoint(part), Adjoint(part).zero_state(), []
+    bar.u += states[-1].u - states[0].u
+    given = replace(bar)
+    for before, after in zip(states[-2::-1], states[:0:-1]):
+        bar, report = adjoint.step_back(before, after, bar)
+        counts.append(report.iterations)
+    _, report = Adjoint(whole).step_back(states[0], replace(states[-1], substeps=3), given)
+    assert min(counts) > 0 and report.iterations == sum(counts)
 
 
 def test_fallback_steps_in_parts(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
