@@ -48,7 +48,7 @@ quick: style ## what a change needs, in under three minutes on two cores where t
 	@$(MAKE) --no-print-directory -j2 warm rarer
 	$(PYTEST) -m "not slow" --durations=10
 
-# mypy and the compiler keep one core busy each, for 80 and 101 CPU seconds. What only some tests need is compiled from
+# mypy and the compiler keep one core busy each, for 70 and 101 CPU seconds. What only some tests need is compiled from
 # when mypy is done, and beside the first tests, which do not need it: 53 more.
 test: $(STAMP) ## check style, imports and types, run the tests; the slowest are named
 	@$(MAKE) --no-print-directory -j2 IN_ORDER=1 rarer suite
