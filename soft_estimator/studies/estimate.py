@@ -27,6 +27,7 @@ from soft_estimator.estimation.fitting.horizon import horizon_s
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.rivals import Rival, rivals_of, with_rivals
 from soft_estimator.estimation.fitting.uncertainty import Estimate, Posterior
+from soft_estimator.estimation.fitting.within_prior import within_prior
 from soft_estimator.estimation.held_pose import with_wider_pose
 from soft_estimator.estimation.inspection import forget_look
 from soft_estimator.estimation.long_work import CTRL_C, TimeUp
@@ -201,6 +202,7 @@ def estimate_scene(
         around = with_faint_motion(problem, best.evaluation, around)
     if not simulated and not stopped and not is_faint(around):
         around = _without_discretisation_error(scene, problem, best, around, progress)
+    around = within_prior(problem.variables, around)
     forget_look(problem)
     last_u, last_residual = _last_frame(problem, backend, around.theta)
     seconds["posterior_s"] = perf_counter() - clock
