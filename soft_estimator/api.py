@@ -30,7 +30,7 @@ from soft_estimator.recordings.observed_frames import FrameSet
 from soft_estimator.scene.files import read_scene as read_scene_file
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import load
-from soft_estimator.schema.units import parse_quantity
+from soft_estimator.schema.units import UnitError, parse_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -288,7 +288,10 @@ def measure(
     from soft_estimator.measuring.looking import MeasureOptions
     from soft_estimator.measuring.measure import measure as measure_recording
 
-    mass_kg = parse_quantity(mass, "kg") if isinstance(mass, str) else float(mass)
+    try:
+        mass_kg = parse_quantity(mass, "kg") if isinstance(mass, str) else float(mass)
+    except UnitError as error:
+        raise ValueError(f"mass {mass!r} {error}") from None
     direction = None if up is None else (float(up[0]), float(up[1]), float(up[2]))
     options = MeasureOptions(cells=cells, topic=topic, fixed_frame=fixed_frame, up=direction, name=name, **more)
     made = measure_recording(recording, mass_kg, options, backend)

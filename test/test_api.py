@@ -98,3 +98,8 @@ def test_mistakes_are_one_line(given: list, said: str) -> None:
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / f"{name}.py"))
     assert len(capsys.readouterr().out.splitlines()) >= 3
+
+
+def test_a_mass_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^mass '3 ml' has the unknown unit 'ml'; write it in kg, g"):
+        se.measure("nowhere", mass="3 ml")
