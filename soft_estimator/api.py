@@ -30,6 +30,7 @@ from soft_estimator.recordings.observed_frames import FrameSet
 from soft_estimator.scene.files import read_scene as read_scene_file
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.schema import load
+from soft_estimator.schema.section import shown
 from soft_estimator.schema.units import UnitError, parse_quantity
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["Quantity", "Result", "Simulated", "estimate", "measure", "read_scene", "simulate"]
 
 AnyScene = str | Path | Mapping[str, Any] | SceneConfig | Scene
-# A frame: seconds since the scene's time 0, points (n, 3) [m], and optionally their deviation [m]
-Points = tuple[float, np.ndarray] | tuple[float, np.ndarray, float]
+# A frame: seconds since the scene's time 0, points (n, 3) [m], and optionally their deviation [m], one or (n,)
+Points = tuple[float, np.ndarray] | tuple[float, np.ndarray, float | np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,8 +245,8 @@ def estimate(
 
     Args:
         frames: what was seen: (seconds since the scene's time 0, points (n, 3) [m]) of each, with the points'
-            deviation [m] as a third entry or in noise_m; a folder with stamps.csv; what the scene's own cameras would
-            see where left out.
+            deviation [m], one or (n,), as a third entry or in noise_m; a folder with stamps.csv; what the scene's own
+            cameras would see where left out.
     """
     from soft_estimator.studies.estimate import estimate_scene
     from soft_estimator.studies.estimate_files import write_estimate
@@ -300,21 +301,36 @@ def measure(
 
 def _frame_set(frames: Sequence[Points], noise_m: float | None) -> FrameSet:
     """Points in memory as frames to explain."""
-    out = []
-    for number, row in enumerate(frames):
-        std = row[2] if len(row) > 2 else noise_m  # type: ignore[misc]
-        if std is None or not std > 0:
-            raise ValueError(f"frame {number} has no noise; give (seconds, points, deviation [m]), or noise_m")
-        points = np.asarray(row[1], dtype=np.float64)
-        if points.ndim != 2 or points.shape[1] != 3 or not np.isfinite(points).all():
-            raise ValueError(f"frame {number} has points of shape {points.shape}; give finite numbers of shape (n, 3)")
-        out.append(ObservedFrame.of(float(row[0]), points, std))
+    out = [_observed(number, row, noise_m) for number, row in enumerate(frames)]
     if not out:
         raise ValueError("there are no frames; give (seconds, points) of at least one")
     times = [frame.time_s for frame in out]
     if any(b <= a for a, b in pairwise(times)) or times[0] < 0:
         raise ValueError(f"frames must be in order of time from 0 s on; their seconds are {times[:6]}")
     return FrameSet(tuple(out), tuple(f"frame {k}" for k in range(len(out))))
+
+
+def _observed(number: int, row: Any, noise_m: float | None) -> ObservedFrame:
+    """One of them, by its number."""
+    if not isinstance(row, tuple | list) or len(row) not in (2, 3):
+        raise ValueError(
+            f"frame {number} is of type {type(row).__name__}; give (seconds, points), and their deviation [m] if known"
+        )
+    if not isinstance(row[0], int | float | np.number) or not np.isfinite(row[0]):
+        raise ValueError(f"frame {number} has the time {shown(row[0])}; give seconds since the scene's time 0")
+    points = np.asarray(row[1], dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 3 or not np.isfinite(points).all():
+        raise ValueError(f"frame {number} has points of shape {points.shape}; give finite numbers of shape (n, 3)")
+    std = row[2] if len(row) > 2 else noise_m
+    if std is None:
+        raise ValueError(f"frame {number} has no noise; give (seconds, points, deviation [m]), or noise_m")
+    std = np.asarray(std, dtype=np.float64)
+    if std.shape not in ((), (len(points),)) or not (np.isfinite(std) & (std > 0)).all():
+        raise ValueError(
+            f"frame {number} has a noise of {shown(std.tolist())}; give metres above 0, one for all or for each of its "
+            f"{len(points)} points"
+        )
+    return ObservedFrame.of(float(row[0]), points, std)
 
 
 def _plain_label(label: str, beside: Sequence[Estimate]) -> str:

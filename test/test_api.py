@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import soft_estimator as se
+from soft_estimator.api import _frame_set
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 BAR = {
@@ -87,11 +88,23 @@ def test_results_are_short_to_read_and_can_be_kept(result: se.Result, tmp_path: 
         ([(0.1, np.zeros((3, 2)), 1e-3)], r"points of shape \(3, 2\)"),
         ([(0.2, np.zeros((3, 3)), 1e-3), (0.1, np.zeros((3, 3)), 1e-3)], "in order of time"),
         ([], "there are no frames"),
+        ([np.zeros((3, 3))], r"frame 0 is of type ndarray; give \(seconds, points\)"),
+        ([("0.1", np.zeros((3, 3)), 1e-3)], "frame 0 has the time '0.1'; give seconds"),
+        ([(float("nan"), np.zeros((3, 3)), 1e-3)], "frame 0 has the time nan; give seconds"),
+        ([(0.1, np.zeros((3, 3)), -1e-3)], "noise of -0.001; give metres above 0"),
+        ([(0.1, np.zeros((3, 3)), [1e-3, np.inf, 1e-3])], r"noise of \[0.001, inf, 0.001\]; give metres above 0"),
+        ([(0.1, np.zeros((3, 3)), np.ones(4))], "for each of its 3 points"),
     ],
 )
 def test_mistakes_are_one_line(given: list, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         se.estimate({**BAR, **GUESS}, given)
+
+
+def test_points_may_have_a_noise_each() -> None:
+    std = np.array([1e-3, 2e-3, 3e-3])
+    (frame,) = _frame_set([(0.1, np.zeros((3, 3)), std)], None).frames
+    np.testing.assert_array_equal(frame.std_m, std)
 
 
 @pytest.mark.parametrize("name", ["simulate_a_drop", "points_to_posterior"])
