@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from soft_estimator.backends.interface import Array, Backend
+from soft_estimator.backends.interface import Array, Backend, Paths
 from soft_estimator.physics.fused import FusedSimulation
 from soft_estimator.physics.fused_guard import failed
 from soft_estimator.physics.fused_setup import direction_row
@@ -97,17 +97,21 @@ class FusedTangent:
         """Changes of the initial state."""
         return Changes.stacked(self.plain.initial(), self.simulation.backend)
 
-    def step(self, before: State, after: State, changes: Changes) -> Changes:
-        """Changes of the state after a step, given those before it; waits only where backward Euler took it."""
+    def step(self, before: State, after: State, changes: Changes, at: tuple[Paths, Array] | None = None) -> Changes:
+        """Changes of the state after a step, given those before it; waits only where backward Euler took it.
+
+        at: where held regions and obstacles are in it, and where its report goes, zero (columns, 3), where they are on
+            the device already.
+        """
         if after.fallback_parts:
             return self.plain_step(before, after, changes)
         if after.substeps > 1:
             return self._through_parts(before, after, changes)
         s, xp = self.simulation, self.simulation.xp
         s.batch.serve(s)
+        paths, report = at or self._places([before, after])[0]
         u, v, a = (xp.empty_like(x) for x in (changes.u, changes.v, changes.a))
         out = Changes(u, v, a, s.backend)
-        report = xp.zeros((len(changes), 3))
         self._reports.append([report])
         self.steps.step(
             self._rows,
@@ -116,12 +120,18 @@ class FusedTangent:
             after.u,
             (changes.u, changes.v, changes.a),
             (out.u, out.v, out.a),
-            s.batch.paths(np.array([[before.time_s, after.time_s]]))[0],
+            paths,
             self.tolerance,
             report,
             self._least,
         )
         return out
+
+    def _places(self, states: Sequence[State]) -> list[tuple[Paths, Array]]:
+        """Where held regions and obstacles are in the steps between states, and where their reports go."""
+        times = [(before.time_s, after.time_s) for before, after in pairwise(states)]
+        reports = self.simulation.xp.zeros((len(times), len(self.directions), 3))
+        return list(zip(self.simulation.batch.paths(np.array(times)), reports))
 
     def _through_parts(self, before: State, after: State, changes: Changes) -> Changes:
         count, states = after.substeps, self.simulation.through_parts(before, after)
@@ -165,10 +175,10 @@ class FusedTangent:
         while len(out) < len(states):
             begun = len(out) - 1
             # As far as the backend makes the steps by itself; what it cannot or failed to do is done the plain way.
-            for before, after in pairwise(states[begun:]):
+            for (before, after), place in zip(pairwise(states[begun:]), self._places(states[begun:])):
                 if after.fallback_parts:
                     break
-                out.append(self.step(before, after, out[-1]))
+                out.append(self.step(before, after, out[-1], place))
             good = begun + self._first_failed()[0]
             del out[good + 1 :]
             if len(out) < len(states):
