@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from soft_estimator.backends.interface import Array, Backend
-from soft_estimator.estimation.device_cache import device_cache_for
+from soft_estimator.estimation.device_cache import DeviceCache, device_cache_for
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE, Moment, PredictedFrame, Trajectory, least_moves_m
 from soft_estimator.physics.frame_times import between, share_of_way, steps_until
+from soft_estimator.physics.fused import FusedSimulation
 from soft_estimator.physics.fused_tangent import Changes, FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
@@ -34,17 +36,30 @@ class FusedTrajectory(Trajectory):
     ) -> None:
         self.kinds, self.directions, self.steps = kinds, directions, 0
         self._made_of = (model, parameters, directions), (backend, kinds, steps_of, None)
-        self.cache = device_cache_for(model, parameters, backend)
-        self.fused = self.simulation = self.cache.simulation(parameters)
-        self.tangent, self.columns = None, None
         changes = None
         if directions is not None:
             changes = start.known_changes
             if not isinstance(changes, Changes):
                 changes = Changes.stacked(changes, backend)
-            tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
-            self.columns = FusedTangent(self.fused, directions, tolerance, least_moves_m(model, steps_of))
         self.before = self.after = Moment(start.state, changes)
+
+    @cached_property
+    def cache(self) -> DeviceCache:
+        (model, parameters, _), (backend, *_) = self._made_of
+        return device_cache_for(model, parameters, backend)
+
+    @cached_property
+    def simulation(self) -> FusedSimulation:
+        return self.cache.simulation(self._made_of[0][1])
+
+    @cached_property
+    def columns(self) -> FusedTangent | None:
+        """What carries the changes through steps; None where they are not asked for."""
+        (model, _, directions), (_, _, steps_of, _) = self._made_of
+        if directions is None:
+            return None
+        tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
+        return FusedTangent(self.simulation, directions, tolerance, least_moves_m(model, steps_of))
 
     def through_all(self, frames: Sequence[Frame]) -> list[PredictedFrame]:
         """As in `Trajectory`, with the steps of all frames in one go."""
@@ -74,7 +89,7 @@ class FusedTrajectory(Trajectory):
         if count == 0:
             return [self.after]
         self.steps += count
-        states, _ = self.fused.roll(self.after.state, count, self.count_fallbacks)
+        states, _ = self.simulation.roll(self.after.state, count, self.count_fallbacks)
         if self.columns is None:
             return [Moment(state, None) for state in states]
         before = self.after.known_changes

@@ -147,19 +147,28 @@ class Trajectory:
     ) -> None:
         self.kinds, self.directions = kinds, directions
         self._made_of = (model, parameters, directions), (backend, kinds, steps_of, coarser)
-        self.simulation = Simulation(model, parameters, backend)
         self.before = self.after = start if directions is not None else Moment(start.state, None)
+        if directions is not None and coarser is not None:
+            self.before = self.after = _carried(start, coarser)
         self.steps = 0
-        self.tangent: Tangent | CarriedTangent | None = None
-        if directions is not None:
-            tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
-            least_m = least_moves_m(model, steps_of)
-            if coarser is None:
-                loose = self.simulation.with_solver(relative_tolerance=tolerance)
-                self.tangent = Tangent(loose, directions, least_m)
-            else:
-                self.tangent = CarriedTangent(coarser, parameters, directions, backend, tolerance, least_m)
-                self.before = self.after = _carried(start, coarser)
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """Made when the first step is taken: of most trajectories that could go on nobody asks it."""
+        (model, parameters, _), (backend, *_) = self._made_of
+        return Simulation(model, parameters, backend)
+
+    @cached_property
+    def tangent(self) -> Tangent | CarriedTangent | None:
+        """What carries the changes through steps; None where they are not asked for."""
+        (model, parameters, directions), (backend, _, steps_of, coarser) = self._made_of
+        if directions is None:
+            return None
+        tolerance = max(model.solver.relative_tolerance, TANGENT_TOLERANCE)
+        least_m = least_moves_m(model, steps_of)
+        if coarser is None:
+            return Tangent(self.simulation.with_solver(relative_tolerance=tolerance), directions, least_m)
+        return CarriedTangent(coarser, parameters, directions, backend, tolerance, least_m)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What it is made of and where it stands: what is worked out from that is worked out again, to the bit."""
