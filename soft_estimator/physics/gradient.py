@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class ParameterGradient:
     @classmethod
     def zero(cls, regions: int) -> ParameterGradient:
         """All zeros for a body with this many material regions."""
-        sizes = ((p.name, p.size(regions)) for p in REGISTRY)
+        sizes = _sizes(regions, REGISTRY.names())
         return cls({name: 0.0 if size is None else np.zeros(size) for name, size in sizes})
 
     @classmethod
@@ -58,6 +59,12 @@ class ParameterGradient:
     def dot(self, other: ParameterGradient) -> float:
         """Sum over all entries of the products."""
         return float(sum(np.sum(np.asarray(value) * getattr(other, name)) for name, value in self.values.items()))
+
+
+@lru_cache(maxsize=16)
+def _sizes(regions: int, names: tuple[str, ...]) -> tuple[tuple[str, int | None], ...]:
+    """How many numbers each registered parameter is; window after window asks for dozens of gradients."""
+    return tuple((name, REGISTRY[name].size(regions)) for name in names)
 
 
 def shifted(parameters: Parameters, direction: ParameterGradient, amount: float) -> Parameters:

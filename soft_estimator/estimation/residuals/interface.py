@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -169,6 +169,14 @@ def weigh_by_loss(residual: np.ndarray, loss: RobustLoss) -> Weighed:
     return Weighed(loss.value(residual), residual * weight, weight)
 
 
+class ByLoss:
+    """A kind whose residuals count one by one under the loss, whatever their frame."""
+
+    @final
+    def weigh(self, frame: Any, residual: np.ndarray, loss: RobustLoss) -> Weighed:
+        return weigh_by_loss(residual, loss)
+
+
 class Kinds:
     """The kinds of residuals of a problem: each frame goes to the first that takes it."""
 
@@ -188,8 +196,12 @@ def weigh_all(
     kinds: Kinds, frames: Sequence[Frame], residuals: Sequence[np.ndarray], loss: RobustLoss
 ) -> tuple[Weighed, np.ndarray, np.ndarray]:
     """All frames' residuals in the cost, (n,) each; the frame each belongs to; and which ones are whitened."""
-    parts = [kinds.of(frame).weigh(frame, r, loss) for frame, r in zip(frames, residuals)]
-    joined = Weighed(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("value", "slope", "weight")))
+    own = [kinds.of(frame) for frame in frames]
+    if all(isinstance(kind, ByLoss) for kind in own):
+        joined = weigh_by_loss(np.concatenate(residuals), loss)
+    else:
+        parts = [kind.weigh(frame, r, loss) for kind, frame, r in zip(own, frames, residuals)]
+        joined = Weighed(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("value", "slope", "weight")))
     counts = [len(r) for r in residuals]
-    whitened = np.repeat([kinds.of(frame).whitened for frame in frames], counts)
+    whitened = np.repeat([kind.whitened for kind in own], counts)
     return joined, np.repeat(np.arange(len(counts)), counts), whitened

@@ -13,18 +13,16 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.estimation.residuals.carried_field import HALO_CELLS, CarriedField
 from soft_estimator.estimation.residuals.carried_surface import CarriedSurface, Spread
 from soft_estimator.estimation.residuals.interface import (
+    ByLoss,
     FrameAdjoint,
     FrameChanges,
     FrameState,
-    Weighed,
-    weigh_by_loss,
 )
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame, line_bias, point_bias, problem_of_points
-from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.physics.body import Body
 
 
-class SurfaceDistance:
+class SurfaceDistance(ByLoss):
     """The residual of clouds: the distance of each point to the body's surface, in its standard deviations.
 
     Args:
@@ -47,9 +45,6 @@ class SurfaceDistance:
 
     def predict(self, frame: ObservedFrame, state: FrameState) -> SurfacePrediction:
         return SurfacePrediction(point_residuals(self.body, self.field, frame, state.u, self.backend), frame.std_m)
-
-    def weigh(self, frame: ObservedFrame, residual: np.ndarray, loss: RobustLoss) -> Weighed:
-        return weigh_by_loss(residual, loss)
 
     def by_offset(self, frame: ObservedFrame) -> np.ndarray:
         return -1.0 / frame.std_m

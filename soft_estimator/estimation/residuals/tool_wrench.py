@@ -12,13 +12,11 @@ import numpy as np
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.estimation.residuals.interface import (
+    ByLoss,
     FrameAdjoint,
     FrameChanges,
     FrameState,
-    Weighed,
-    weigh_by_loss,
 )
-from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
@@ -77,7 +75,7 @@ class WrenchPrediction:
         return FrameAdjoint(u=self.patch.spread(place_bar), parameters=parameters)
 
 
-class ToolWrench:
+class ToolWrench(ByLoss):
     """Readings of the tools of a model: its obstacles, whose numbers are their own."""
 
     whitened = True
@@ -126,9 +124,6 @@ class ToolWrench:
         place, slope = self.laws[frame.tool].obstacle, slope / frame.std[:, None, None]
         shifts = place.shifts if isinstance(place, SolidLaw) else ()
         return WrenchPrediction(residual, slope, patch, self.device.nodes, regions, shifts)
-
-    def weigh(self, frame: WrenchFrame, residual: np.ndarray, loss: RobustLoss) -> Weighed:
-        return weigh_by_loss(residual, loss)
 
     def by_offset(self, frame: WrenchFrame) -> np.ndarray:
         return np.zeros(6)

@@ -10,13 +10,11 @@ import scipy.sparse as sp
 from soft_estimator.estimation.residuals.carried_field import CarriedField
 from soft_estimator.estimation.residuals.carried_surface import CarriedSurface
 from soft_estimator.estimation.residuals.interface import (
+    ByLoss,
     FrameAdjoint,
     FrameChanges,
     FrameState,
-    Weighed,
-    weigh_by_loss,
 )
-from soft_estimator.estimation.residuals.robust import RobustLoss
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class TrackedPrediction:
         return FrameAdjoint(u=self.weights.T @ moved_bar)
 
 
-class TrackedPoints:
+class TrackedPoints(ByLoss):
     """Points of the body that ride with its material.
 
     Args:
@@ -107,9 +105,6 @@ class TrackedPoints:
         weights, scale = self.ride[seen], 1.0 / frame.std_m[seen]
         off = self.rest_m[seen] + weights @ state.u - frame.points_m[seen]
         return TrackedPrediction((scale[:, None] * off).ravel(), weights, scale)
-
-    def weigh(self, frame: TrackedFrame, residual: np.ndarray, loss: RobustLoss) -> Weighed:
-        return weigh_by_loss(residual, loss)
 
     def by_offset(self, frame: TrackedFrame) -> np.ndarray:
         return np.zeros(self.count(frame))
