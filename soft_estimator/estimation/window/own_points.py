@@ -39,7 +39,8 @@ def foreign_points(
             begin with.
     """
     none = np.zeros(len(points_m), dtype=bool)
-    if len(points_m) < 2 * _LEAST_POINTS or widest_m(points_m, _TRIM) <= _GROWN * width_m:
+    most_m = _GROWN * width_m
+    if len(points_m) < 2 * _LEAST_POINTS or _across_m(points_m) <= most_m or widest_m(points_m, _TRIM) <= most_m:
         return none
     tree, size_m = cKDTree(surface_m), float(np.linalg.norm(np.ptp(surface_m, axis=0)))
     limit = OFF_SIZES * size_m + _OFF_SIGMAS * std_m
@@ -52,6 +53,12 @@ def foreign_points(
     # Where it touches the body, a hand is nearer to it than that: what is beside its points and off the surface is its.
     beside = np.isfinite(cKDTree(points_m[foreign]).query(points_m, distance_upper_bound=OFF_SIZES * size_m)[0])
     return foreign | (beside & (off > _BESIDE * limit))
+
+
+def _across_m(points: np.ndarray) -> float:
+    """A ball's width [m] that holds points (n, 3) [m]: they are no wider in any direction, and it is told at once."""
+    off = points - 0.5 * (points.min(axis=0) + points.max(axis=0))
+    return 2.0 * float(np.sqrt(np.einsum("na,na->n", off, off).max()))
 
 
 def _placed_gaps(points: np.ndarray, tree: cKDTree, size_m: float, shift_m: np.ndarray) -> np.ndarray:
