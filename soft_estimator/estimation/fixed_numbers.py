@@ -111,14 +111,27 @@ def fixed_directions(sources: Sequence[Source]) -> list[ParameterGradient]:
     return [direction for source in sources for direction in source.directions]
 
 
-def window_sources(model: Model, estimated: Variables, parameters: Parameters, known: KnownToConfig) -> list[Source]:
+def window_sources(
+    model: Model,
+    estimated: Variables,
+    parameters: Parameters,
+    known: KnownToConfig,
+    kept: dict[str, tuple[bytes, Source | None]] | None = None,
+) -> list[Source]:
     """What a sliding window carries along: each column costs it time with every step.
 
     Pose, motion and surface offset are variables of the window itself; they take up errors of camera and clock. The
     larger surface of a larger body is taken for an offset by as much as a ball of its volume would grow.
+
+    kept: what was made for other values of the variables, by name: a parameter of the same value has the same source.
     """
     names = (*WINDOW_SOURCES, *(name for name in parameters if REGISTRY.numbered(name) is not None))
-    made = [_parameter_source(model, estimated, parameters, known, name) for name in names if name in parameters]
+    kept = {} if kept is None else kept
+    for name in names:
+        value = np.asarray(parameters.values.get(name, ())).tobytes()
+        if name in parameters and (name not in kept or kept[name][0] != value):
+            kept[name] = value, _parameter_source(model, estimated, parameters, known, name)
+    made = [kept[name][1] for name in names if name in parameters]
     out = [source for source in made if source is not None]
     if known.shape_scale > 0:
         radius_m = (3 * model.body.volume_m3 / (4 * np.pi)) ** (1 / 3)

@@ -14,7 +14,7 @@ from tiny_ball import ball
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_parameters import KnownToConfig
-from soft_estimator.estimation.fixed_numbers import sources_of
+from soft_estimator.estimation.fixed_numbers import Source, sources_of, window_sources
 from soft_estimator.estimation.inspection import Inspection, inspect_fit
 from soft_estimator.estimation.motion import motion
 from soft_estimator.estimation.problem import Problem
@@ -145,3 +145,19 @@ def test_an_offset_lies_outside() -> None:
 def test_patches_are_parts_of_the_body_not_of_space() -> None:
     found = inspection().patch
     assert (found >= 0).all() and 4 <= len(np.unique(found)) <= 24
+
+
+def test_what_is_kept_of_other_values_is_what_they_would_make() -> None:
+    """One number after another is another one: its source is made anew, and that of a larger body with each."""
+    made, kept = scene(), dict[str, tuple[bytes, Source | None]]()
+    variables = make_variables(made.parameters, ["youngs_modulus_pa", "plane_normal[0]"])
+    changed = [{}, {"poissons_ratio": 0.3}, {"plane_normal": np.array([0.0, 1.0, 0.1])}, {"plane_offset_m": 0.01}, {}]
+    for values in changed:
+        parameters = made.parameters.replace(**values)
+        anew = window_sources(made.model, variables, parameters, KNOWN)
+        again = window_sources(made.model, variables, parameters, KNOWN, kept)
+        assert [source.name for source in again] == [source.name for source in anew]
+        for one, other in zip(anew, again, strict=True):
+            for a, b in zip(one.directions, other.directions, strict=True):
+                assert a.values.keys() == b.values.keys()
+                assert all(np.array_equal(a.values[name], b.values[name]) for name in a.values), (one.name, values)

@@ -282,7 +282,7 @@ class Episodes:
     def _effects(self, fit: WindowFit, answer: Answer, bent_std: float) -> list[Effect]:
         """What adds to the covariance of the lasting variables: what is held fixed, and the model's own error."""
         count, first, out = len(self.lasting.variables), 0, []
-        for source in fit.motion.sources(answer.z):
+        for source in fit.motion.held_fixed:
             last = first + len(source.directions)
             out.append(Effect(source.name, source.title, source.remedy, answer.by_fixed[:count, first:last]))
             first = last

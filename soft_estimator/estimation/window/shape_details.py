@@ -14,6 +14,7 @@ from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import shape_std_m
 from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.trajectory import PredictedFrame
+from soft_estimator.estimation.window.newest import NewestOfEach
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.physics.body import Body
 
@@ -28,13 +29,17 @@ class ShapeDetails:
     def __init__(self, body: Body, places: PointPlaces, kinds: Kinds, known: KnownToConfig | None) -> None:
         self.places, self.kinds = places, kinds
         self.std_m = 0.0 if known is None else shape_std_m(known, body)
+        self._columns: NewestOfEach[np.ndarray] = NewestOfEach()
         self.count = places.patches.count if self.std_m > 0 else 0
 
     def columns(self, frames: Sequence[PredictedFrame]) -> list[np.ndarray]:
         """Change of each frame's residuals with a standard deviation of each patch, (n, count)."""
         if self.count == 0:
             return [np.zeros((len(e.residual), 0)) for e in frames]
-        by_offset = [self.kinds.of(e.frame).by_offset(e.frame) for e in frames]
-        patches = [found.patch for found in self.places.of(frames)]
-        every = np.arange(self.count)
-        return [np.where(p[:, None] == every, self.std_m * b[:, None], 0.0) for p, b in zip(patches, by_offset)]
+        patches, every = [found.patch for found in self.places.of(frames)], np.arange(self.count)
+
+        def column(k: int) -> np.ndarray:
+            by_offset = self.kinds.of(frames[k].frame).by_offset(frames[k].frame)
+            return np.where(patches[k][:, None] == every, self.std_m * by_offset[:, None], 0.0)
+
+        return self._columns.of([(patch,) for patch in patches], column)

@@ -28,6 +28,7 @@ from soft_estimator.estimation.window.arrival import (
     rigid_correction,
     with_corrections,
 )
+from soft_estimator.estimation.window.newest import Newest
 from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
 from soft_estimator.estimation.window.window_rows import WindowRows
@@ -88,6 +89,7 @@ class WindowFit:
         self._held = np.zeros(count)  # information that only holds variables where they are
         self._in_time: Callable[[float], bool] = always
         self._failed_from: WindowRun | None = None  # where a trial with its changes was for nothing
+        self._deviate: Newest[np.ndarray] = Newest()
         self._last: tuple[tuple[list[PredictedFrame], float], Evaluation] | None = None  # frames and scale it is of
 
     @property
@@ -120,7 +122,8 @@ class WindowFit:
         return self._deviations(self.at)
 
     def _deviations(self, at: WindowRun) -> np.ndarray:
-        return np.sqrt(np.diag(inverse_of(self._hessian(self._evaluation(at)))))
+        rows = self._evaluation(at)
+        return self._deviate.of((rows, self.knowledge), lambda: np.sqrt(np.diag(inverse_of(self._hessian(rows)))))
 
     def _free_step(self) -> Step:
         """The step to the minimum, damped only where the last steps had to be."""

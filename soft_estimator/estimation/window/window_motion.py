@@ -16,6 +16,7 @@ from soft_estimator.estimation.trajectory import Moment, PredictedFrame, Traject
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.holding import Holding, moved_rigidly
+from soft_estimator.estimation.window.newest import Newest
 from soft_estimator.physics.coarser import CoarserModel
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
@@ -90,8 +91,11 @@ class WindowMotion:
         self.seconds_per_step = 0.0
         self.simulations = 0  # of the whole window
         # Moves of the surface with each column of what is held fixed [m], (K,); they do not change with the variables.
-        sources = self.sources(variables.start())
-        self.offsets_m = np.array([source.offset_m for source in sources for _ in source.directions])
+        self._parameters: Newest[Parameters] = Newest()
+        self._columns: Newest[list[ParameterGradient]] = Newest()
+        self._sources: dict[str, tuple[bytes, Source | None]] = {}
+        self.held_fixed = self.sources(variables.start())
+        self.offsets_m = np.array([source.offset_m for source in self.held_fixed for _ in source.directions])
         # How far the variables go, the offset, and what is held fixed, which is counted in standard deviations.
         within = [v.kind.linear_within for v in variables.variables]
         self.steps_of = np.array([*within, 1.0, *np.ones(len(self.offsets_m))])
@@ -99,7 +103,8 @@ class WindowMotion:
 
     def parameters(self, z: np.ndarray) -> Parameters:
         """Parameters of the simulation at z; the pose is that of the first start for good."""
-        return self.variables.parameters(self.theta(z))
+        theta = self.theta(z)
+        return self._parameters.of((theta.tobytes(), self.variables), lambda: self.variables.parameters(theta))
 
     def theta(self, z: np.ndarray) -> np.ndarray:
         """The variables of the simulation at z."""
@@ -109,13 +114,17 @@ class WindowMotion:
         return theta
 
     def sources(self, z: np.ndarray) -> list[Source]:
-        """What is held fixed and may be wrong."""
+        """What is held fixed and may be wrong; the same things (`held_fixed`) for any z."""
         if self.known is None:
             return []
-        return window_sources(self.model, self.variables, self.parameters(z), self.known)
+        return window_sources(self.model, self.variables, self.parameters(z), self.known, self._sources)
 
     def _directions(self, z: np.ndarray) -> list[ParameterGradient]:
-        """Of the variables, of the offset, and of what is held fixed."""
+        """Of the variables, of the offset, and of what is held fixed; nobody changes them."""
+        of = (self.theta(z).tobytes(), self.variables, self.start is None)
+        return self._columns.of(of, lambda: self._directions_at(z))
+
+    def _directions_at(self, z: np.ndarray) -> list[ParameterGradient]:
         still = ParameterGradient.zero(len(self.variables.reference.youngs_modulus_pa))
         out = [*self.variables.directions(self.theta(z)), still, *fixed_directions(self.sources(z))]
         if self.start is not None:
