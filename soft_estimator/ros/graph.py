@@ -107,7 +107,8 @@ class NodeSpec:
     @property
     def told(self) -> tuple[dict[str, Any] | Path, ...]:
         """Parameters and files, as the node gets them: of those that set a parameter the last one holds."""
-        return tuple(part for part in (self.defaults, *self.files, self.parameters) if part)
+        parts: tuple[dict[str, Any] | Path, ...] = (self.defaults, *self.files, self.parameters)
+        return tuple(part for part in parts if part)
 
 
 @dataclass(frozen=True)
