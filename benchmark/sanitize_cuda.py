@@ -168,14 +168,14 @@ def main(precisions: Sequence[str] = ()) -> int:
 
 
 def things_to_touch() -> list[ContactLaw]:
-    """A rough obstacle of each kind around the ring, one of them led."""
+    """A rough obstacle of each kind around the ring, one of them led, one that may be turned."""
     path = PosePath(
         np.array([0.0, 0.1]), np.tile(np.eye(3), (2, 1, 1)), np.array([[-0.08, -0.05, 0], [-0.07, -0.05, 0]])
     )
     places = [
         SolidLaw(HalfSpace(), centre_m=np.array([0.0, 0.0, -0.11])),
         SolidLaw(Round((0.0, 0.0, 0.03), 0.02), path=path),
-        SolidLaw(Round((0.02, 0.01, 0.03), 0.004), centre_m=np.array([0.0, -0.05, 0.08])),
+        SolidLaw(Round((0.02, 0.01, 0.03), 0.004), centre_m=np.array([0.0, -0.05, 0.08]), pivot_m=np.zeros(3)),
         SolidLaw(Field(sample(Sphere(0.03), 0.008, margin_cells=8)), centre_m=np.array([0.08, -0.06, 0.0])),
     ]
     return [ContactLaw(1e6, 800.0, obstacle=place, own=True, friction=0.3) for place in places]

@@ -23,7 +23,6 @@ MATERIAL: Layout = (
     ("contact_stiffness_pa_per_m", 1),
     ("contact_sharpness_per_m", 1),
     ("friction_coefficient", 1),
-    ("obstacle_shift_m", 3),
 )
 RELATIVE = ("density_kg_m3", "contact_stiffness_pa_per_m", "youngs_modulus_pa")
 REGIONAL = "youngs_modulus_pa"
@@ -33,7 +32,8 @@ REGIONAL = "youngs_modulus_pa"
 CELL: Layout = (("gradients", 324), ("dilatation", 24))
 
 # What a node collects in the steps run backwards. The entry of gravity is Mλ, that of density what inertia gives to the
-# logarithm of the density; the last are the derivatives by the initial displacement, through moving held nodes.
+# logarithm of the density; the last are the derivatives by the initial displacement, through moving held nodes. The
+# shift of all obstacles gets its part of those that nothing else moves; of the others see MOVE.
 ADJOINT_SUMS: Layout = (
     ("stiffness_damping_s", 1),
     ("mass_damping_per_s", 1),
@@ -49,15 +49,17 @@ ADJOINT_SUMS: Layout = (
 )
 
 # What a body can touch beside the ground's pressing: an obstacle that presses, rubs or both (1, else 0). Stiffness,
-# sharpness and friction are its own, or the material's (own: 0). Its shape, in its own frame, is the material's plane;
-# z < 0; all points within radius_m of a box of half sides half_m, some of which may be 0; or a signed distance grid. A
-# grid names its table of spline coefficients by number; beyond it the distance is farthest_m and the way back to it.
+# sharpness and friction are its own, or the material's (own: 0). It is posed (1) where more parameters than the shift
+# of all obstacles say where it is. Its shape, in its own frame, is the material's plane; z < 0; all points within
+# radius_m of a box of half sides half_m, some of which may be 0; or a signed distance grid. A grid names its table of
+# spline coefficients by number; beyond it the distance is farthest_m and the way back to it.
 PLANE, HALF_SPACE, ROUND, FIELD = range(4)
 OBSTACLE: Layout = (
     ("kind", 1),
     ("presses", 1),
     ("rubs", 1),
     ("own", 1),
+    ("posed", 1),
     ("stiffness_pa_per_m", 1),
     ("sharpness_per_m", 1),
     ("friction", 1),
@@ -71,8 +73,9 @@ OBSTACLE: Layout = (
     ("table", 1),
 )
 
-# Where an obstacle is within a step: rotation and origin of its frame in the world at its start, when forces balance,
-# in its middle and at the end; and how it moves at the second and third, drift + spin x, if it does (1, else 0).
+# Where an obstacle is within a step, its shifts and its turn counted in: rotation and origin of its frame in the world
+# at its start, when forces balance, in its middle and at the end; and how it moves at the second and third, drift +
+# spin x, if it does (1, else 0).
 POSE: Layout = (
     ("start_turn", 9),
     ("start_origin_m", 3),
@@ -89,6 +92,10 @@ POSE: Layout = (
     ("end_turn", 9),
     ("end_origin_m", 3),
 )
+
+# How an obstacle's frame moves along a direction of the parameters: the way of its origin, and its turn about that.
+# Derivatives by it, which steps run backwards sum up for posed obstacles, are laid out likewise: a force, a moment.
+MOVE: Layout = (("way_m", 3), ("turn_rad", 3))
 REACH = 37.0  # widths 1/a of its onset beyond which an obstacle is not felt: it presses by 1e-16 of what is firm
 
 
@@ -122,5 +129,7 @@ def places(prefix: str, layout: Layout) -> str:
 def kernel_text() -> str:
     """What the kernels of cells and of whole steps are compiled with."""
     material = structure("Material", (*MATERIAL, (f"{REGIONAL}[1]", 1)))  # as many as there are regions
-    touched = structure("Obstacle", OBSTACLE) + structure("Pose", POSE) + f"#define REACH {REACH}\n"
+    touched = (
+        structure("Obstacle", OBSTACLE) + structure("Pose", POSE) + structure("Move", MOVE) + f"#define REACH {REACH}\n"
+    )
     return material + touched + places("BY", ADJOINT_SUMS) + places("CELL", CELL)

@@ -21,7 +21,7 @@ class Paths(NamedTuple):
 
     Attributes:
         held: a row of 13 numbers for each held region, (H, 13): 1 where it moves, its rotation (9) and its shift (3)
-            [m] at the end of the step. obstacles: rows of `layout.POSE`, (O, numbers).
+            [m] at the end of the step. obstacles: rows of `layout.POSE` of every system, (S, O, numbers).
     """
 
     held: Array
@@ -55,6 +55,10 @@ class Stepper(Protocol):
             (S, R, 2): derivatives by λ and μ of the work of the elastic forces along the adjoint state, in each region.
                 The forces stand on the right-hand side with a minus: what is measured changes by minus these.
         """
+
+    def frame_sums(self) -> Array:
+        """Derivatives by the frames of obstacles, rows of `layout.MOVE` (S, O, 6), on the host; zero of those that are
+        not posed; waits."""
 
     def start_sums(self) -> Array:
         """Derivatives by the initial displacement, through held nodes that move, (S, N, 3), on the host; waits."""
@@ -121,6 +125,7 @@ class TangentStepper(Protocol):
     def step(
         self,
         directions: Array,
+        moves: Array,
         start: Array | None,
         before: State,
         u_after: Array,
@@ -135,7 +140,8 @@ class TangentStepper(Protocol):
         """Changes of the state after a step, written to `out`.
 
         Args:
-            directions: (K, numbers), laid out as a material, see `layout.MATERIAL`.
+            directions: (K, numbers), laid out as a material, see `layout.MATERIAL`. moves: of the obstacles' frames,
+                rows of `layout.MOVE`, (K, O, 6).
             start: changes of the initial displacement (K, N, 3) [m], needed where held
                 regions move.
             before: state before the step, each (N, 3). u_after: displacement after it (N, 3). changes: of the state

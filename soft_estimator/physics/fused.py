@@ -17,7 +17,7 @@ import numpy as np
 from soft_estimator.backends.interface import Array, Backend, Paths
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
 from soft_estimator.physics.fused_guard import first_unsound, sound_together
-from soft_estimator.physics.fused_obstacles import ObstaclePoses, ground_of, touchables
+from soft_estimator.physics.fused_obstacles import ObstaclePoses, Placements, ground_of, touchables
 from soft_estimator.physics.fused_setup import StartedSimulation, add_sums, body_arrays, material_row
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
@@ -96,7 +96,8 @@ class FusedBatch:
         first = StartedSimulation(model, parameters[0], backend)
         self.simulations = [first, *(first.with_parameters(p) for p in parameters[1:])]
         law, solver = ground_of(model), model.solver
-        self._poses = ObstaclePoses(touchables(model), model.integrator)
+        self._touched = touchables(model)
+        self._poses, self.placements = ObstaclePoses(self._touched, model.integrator), self._places()
         contact = (0.0, 0.0) if law is None else (1.0, float(law.implicit))
         if backend.stepper is None or backend.guard is None:  # `can_fuse` has looked
             raise AssertionError(backend.name)
@@ -118,9 +119,13 @@ class FusedBatch:
         if len(simulations) == len(self.simulations) and all(map(is_, simulations, self.simulations)):
             return
         self.simulations = list(simulations)
+        self.placements = self._places()
         self.stepper.set_parameters(
             np.array([material_row(s.parameters) for s in simulations]), np.array([s.start for s in simulations])
         )
+
+    def _places(self) -> Placements:
+        return Placements(self._touched, self.backend, [s.parameters for s in self.simulations])
 
     def initial(self) -> list[State]:
         return [s.initial_state() for s in self.simulations]
@@ -156,7 +161,7 @@ class FusedBatch:
             for k, time in enumerate(times_s[:, 1] if path.moves else []):
                 q, shift = path.at(float(time))
                 out[k, r] = [1.0, *q.ravel(), *shift]
-        obstacles = self._poses.of_steps(times_s)
+        obstacles = self.placements.put(self._poses.of_steps(times_s))
         both = self.backend.to_device(np.concatenate([out.ravel(), obstacles.ravel()]))
         regions, led = both[: out.size].reshape(out.shape), both[out.size :].reshape(obstacles.shape)
         return [Paths(*at) for at in zip(regions, led)]
@@ -185,15 +190,21 @@ class FusedBatch:
             _add(bar, state_bars(k))
             self.stepper.backward(roll.at(k - 1), roll.u[k], bar, paths[k - 1], report[k - 1])
         _add(bar, state_bars(0))
-        sums, lame_sums = self.stepper.collected()
+        adjoints = [Adjoint(simulation) for simulation in self.simulations]
+        self.add_received([adjoint.gradient for adjoint in adjoints])
         start, host = self.start_sums(), [self.backend.to_host(x) for x in bar]
-        out = []
-        for j, simulation in enumerate(self.simulations):
-            adjoint = Adjoint(simulation)
-            add_sums(adjoint.gradient, simulation.parameters, sums[j], lame_sums[j])
+        for j, adjoint in enumerate(adjoints):
             adjoint.start_bar = adjoint.start_bar + start[j]
-            out.append(adjoint.finish(StateGradient(*[x[j] for x in host])))
-        return out, report
+        return [a.finish(StateGradient(*[x[j] for x in host])) for j, a in enumerate(adjoints)], report
+
+    def add_received(self, gradients: Sequence[ParameterGradient]) -> None:
+        """Add what the stepper summed up for the parameters of each system; waits."""
+        sums, lame_sums = self.stepper.collected()
+        frames = self.stepper.frame_sums() if self.placements.posed else None
+        for j, (gradient, simulation) in enumerate(zip(gradients, self.simulations)):
+            add_sums(gradient, simulation.parameters, sums[j], lame_sums[j])
+            if frames is not None:
+                self.placements.moves_adjoint(j, frames[j], gradient)
 
 
 class FusedSimulation(StartedSimulation):

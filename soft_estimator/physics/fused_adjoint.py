@@ -11,7 +11,6 @@ from soft_estimator.backends.interface import Array
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
 from soft_estimator.physics.fused import FusedSimulation
 from soft_estimator.physics.fused_guard import failed
-from soft_estimator.physics.fused_setup import add_sums
 from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.solver import SolveReport, SolverError
 from soft_estimator.physics.state import State
@@ -72,6 +71,6 @@ class FusedAdjoint(Adjoint):
                     f"a solve of the adjoint stopped at a relative residual of {worst.relative_residual:.1e}; "
                     "use the plain Adjoint, which rescues such solves"
                 )
-            sums, lame_sums = self.batch.stepper.collected()
-            add_sums(self.gradient, self.simulation.parameters, sums[0], lame_sums[0])
+            self.batch.serve(self._fused)
+            self.batch.add_received([self.gradient])
             self.start_bar = self.start_bar + self.batch.start_sums()[0]

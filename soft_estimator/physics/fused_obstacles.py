@@ -1,21 +1,29 @@
-"""What a fused simulation hands to the backend's stepper about obstacles: rows of numbers for shapes and for poses."""
+"""What a fused simulation hands to the backend's stepper about obstacles: rows of numbers for shapes and for poses, and
+for how the parameters move them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from soft_estimator.backends.layout import FIELD, HALF_SPACE, OBSTACLE, PLANE, POSE, ROUND, place, size
+from soft_estimator.backends.interface import Backend
+from soft_estimator.backends.layout import FIELD, HALF_SPACE, MOVE, OBSTACLE, PLANE, POSE, ROUND, place, size
 from soft_estimator.geometry.live_path import LivePath
+from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.integrator import Integrator
 from soft_estimator.physics.model import Model
-from soft_estimator.physics.solids import Field, Round, Solid, SolidLaw
+from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solids import Field, PlacedSolid, Round, Solid, SolidLaw
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.physics.terms.friction import FrictionLaw
 
 _MOST_KEPT = 4096  # steps whose poses are kept, 0.6 kB each and obstacle
+_MOMENTS = ("start_", "", "middle_", "end_")  # of a step, at which `layout.POSE` has an obstacle's frame
+_ORIGINS = np.concatenate([np.arange(size(POSE))[place(POSE, f"{name}origin_m")] for name in _MOMENTS])
+_WAY, _TURN = place(MOVE, "way_m"), place(MOVE, "turn_rad")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +65,7 @@ def obstacle_rows(touched: tuple[Touchable, ...]) -> tuple[np.ndarray, list[np.n
             "sharpness_per_m": law.sharpness_per_m,
             "friction": law.friction or 0.0,
             "slip_speed_m_s": law.slip_speed_m_s,
+            "posed": isinstance(law.obstacle, SolidLaw) and law.obstacle.posed,
             **(_shape(law.obstacle.solid, tables) if isinstance(law.obstacle, SolidLaw) else {"kind": PLANE}),
         }
         for name, value in fields.items():
@@ -82,7 +91,8 @@ def _shape(solid: Solid, tables: list[np.ndarray]) -> dict[str, Any]:
 
 
 class ObstaclePoses:
-    """Rows of `layout.POSE` for steps between given times; what was worked out is kept, but of paths that grow."""
+    """Rows of `layout.POSE` for steps between given times, but for what parameters add: `Placements` does. What was
+    worked out is kept, but of paths that grow."""
 
     def __init__(self, touched: tuple[Touchable, ...], scheme: Integrator) -> None:
         self.places = [t.law.obstacle if isinstance(t.law.obstacle, SolidLaw) else None for t in touched]
@@ -129,9 +139,12 @@ def _at_rest(solid: SolidLaw | None) -> np.ndarray | None:
     """The row of an obstacle that does not move; None of one that is led."""
     if solid is not None and solid.path is not None:
         return None
+    return _resting(*((np.eye(3), np.zeros(3)) if solid is None else solid.pose(0.0)))
+
+
+def _resting(turn: np.ndarray, origin: np.ndarray) -> np.ndarray:
     out = np.zeros(size(POSE))
-    turn, origin = (np.eye(3), np.zeros(3)) if solid is None else solid.pose(0.0)
-    for name in ("start_", "", "middle_", "end_"):
+    for name in _MOMENTS:
         _put(out, name, turn, origin)
     return out
 
@@ -139,3 +152,55 @@ def _at_rest(solid: SolidLaw | None) -> np.ndarray | None:
 def _put(row: np.ndarray, name: str, turn: np.ndarray, origin: np.ndarray) -> None:
     row[place(POSE, f"{name}turn")] = np.ravel(turn)
     row[place(POSE, f"{name}origin_m")] = origin
+
+
+class Placements:
+    """Where the parameters of each system of a batch put its obstacles."""
+
+    def __init__(self, touched: tuple[Touchable, ...], backend: Backend, parameters: Sequence[Parameters]) -> None:
+        laws = [t.law.obstacle if isinstance(t.law.obstacle, SolidLaw) else None for t in touched]
+        self.posed = any(law is not None and law.posed for law in laws)
+        self._placed = [[None if law is None else law.bind(backend, p) for law in laws] for p in parameters]
+        self._shifts = np.zeros((len(parameters), len(laws), size(POSE)))  # what is added to rows
+        self._turned: list[tuple[int, int, np.ndarray]] = []  # what may be turned rests: rows of a system's obstacle
+        for s, row in enumerate(self._placed):
+            for o, at in enumerate(row):
+                if at is not None:
+                    self._shifts[s, o, _ORIGINS] = np.tile(at.shift_m, len(_MOMENTS))
+                if at is not None and at.turned is not None:
+                    self._turned.append((s, o, _resting(*at.frame(0.0))))
+
+    def put(self, poses: np.ndarray) -> np.ndarray:
+        """Poses of steps (T, O, numbers), where the parameters put them: (T, systems, O, numbers)."""
+        out: np.ndarray = poses[:, None] + self._shifts
+        for s, o, row in self._turned:
+            out[:, s, o] = row
+        return out
+
+    def moves(self, direction: ParameterGradient) -> np.ndarray:
+        """How a direction of the first system's parameters moves the obstacles: rows of `layout.MOVE`, (O, 6)."""
+        out = np.zeros((len(self._placed[0]), size(MOVE)))
+        for row, at in zip(out, self._placed[0]):
+            if at is None:
+                continue
+            row[_WAY] = at.law.shift_of(direction.values)
+            if at.turned is not None:
+                row[_TURN] = at.turning @ np.asarray(direction.values.get(at.law.turn, np.zeros(3)))
+                row[_WAY] += np.cross(row[_TURN], _from_pivot(at))
+        return out
+
+    def moves_adjoint(self, system: int, bar: np.ndarray, out: ParameterGradient) -> None:
+        """Add to the parameters of a system, given derivatives by its posed obstacles' moves (O, 6)."""
+        for row, at in zip(bar, self._placed[system]):
+            if at is None or not at.law.posed:
+                continue
+            if at.turned is not None:
+                out.add(at.law.turn, at.turning.T @ (row[_TURN] + np.cross(_from_pivot(at), row[_WAY])))
+            for name in at.law.shifts:
+                out.add(name, row[_WAY])
+
+
+def _from_pivot(at: PlacedSolid) -> np.ndarray:
+    """From the point that an obstacle is turned about to its frame's origin, (3,) [m]."""
+    assert at.law.pivot_m is not None
+    return at.frame(0.0)[1] - (at.law.pivot_m + at.shift_m)

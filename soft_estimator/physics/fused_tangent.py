@@ -78,11 +78,13 @@ class FusedTangent:
         self.simulation, self.directions, self._least_m = simulation, directions, least_m
         self.tolerance = simulation.model.solver.relative_tolerance if tolerance is None else tolerance
         rows = np.array([direction_row(simulation.parameters, d) for d in directions])
+        simulation.batch.serve(simulation)
+        moves = np.array([simulation.batch.placements.moves(d) for d in directions])
         moving = any(path.moves for _, path in simulation.model.dirichlet.held)
         start = np.stack([u for u, _ in self.plain.start]) if moving else None
         self.steps: Any = simulation.tangent_steps(len(directions))
         self._least = None if least_m is None else simulation.backend.to_device(least_force_n(simulation, least_m))
-        self._rows = simulation.backend.to_device(rows)
+        self._rows, self._moves = simulation.backend.to_device(rows), simulation.backend.to_device(moves)
         self._start = None if start is None else simulation.backend.to_device(start)
         self._reports: list[list[Array]] = []  # of the solves of each step
         self._parts: dict[int, FusedTangent] = {}  # of steps that were cut, by how many parts make a step
@@ -115,6 +117,7 @@ class FusedTangent:
         self._reports.append([report])
         self.steps.step(
             self._rows,
+            self._moves,
             self._start,
             (before.u, before.v, before.a),
             after.u,

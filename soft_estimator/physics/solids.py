@@ -173,8 +173,7 @@ class SolidLaw:
         solid: its shape, in its own frame. rotation, centre_m: that frame in the tool's frame, (3, 3) and (3,) [m].
         path: the tool's frame in the world; None for one that rests there.
         pivot_m: what a resting one may be turned about, (3,) [m]; None where nobody asks how it is turned.
-        shifts, turn: the parameters that move it, added up, and the one that turns it. Whole steps on a device know
-            the shift of all obstacles alone.
+        shifts, turn: the parameters that move it, added up, and the one that turns it.
     """
 
     solid: Solid
@@ -192,7 +191,12 @@ class SolidLaw:
     @property
     def fused(self) -> bool:
         """Whether whole steps on a device know it."""
-        return type(self.solid) in (HalfSpace, Round, Field) and self.pivot_m is None and self.shifts == (SHIFT,)
+        return type(self.solid) in (HalfSpace, Round, Field)
+
+    @property
+    def posed(self) -> bool:
+        """Whether more parameters than the shift of all say where it is."""
+        return self.pivot_m is not None or self.shifts != (SHIFT,)
 
     def defaults(self) -> dict[str, np.ndarray]:
         """The parameters that place it, at their defaults."""
@@ -224,15 +228,20 @@ class PlacedSolid:
         self.turned = rotation_matrix(turn_rad) if law.pivot_m is not None else None
         self.turning = left_jacobian(turn_rad)  # ω of a change of the rotation vector
 
-    def _local(self, x: Array, time_s: float) -> tuple[Array, Array]:
-        """Points in the solid's frame (P, 3), and that frame's rotation (3, 3)."""
+    def frame(self, time_s: float) -> tuple[np.ndarray, np.ndarray]:
+        """The solid's frame in the world: rotation (3, 3) and origin (3,) [m], on the host."""
         rotation, origin = self.law.pose(time_s)
         if self.turned is not None:
             assert self.law.pivot_m is not None
             rotation = self.turned @ rotation
             origin = self.law.pivot_m + self.turned @ (origin - self.law.pivot_m)
+        return rotation, origin + self.shift_m
+
+    def _local(self, x: Array, time_s: float) -> tuple[Array, Array]:
+        """Points in the solid's frame (P, 3), and that frame's rotation (3, 3)."""
+        rotation, origin = self.frame(time_s)
         turn = self.backend.to_device(rotation)
-        return (x - self.backend.to_device(origin + self.shift_m)) @ turn, turn
+        return (x - self.backend.to_device(origin)) @ turn, turn
 
     def _arms(self, x: Array) -> Array:
         """[x - pivot]ₓ of points (P, 3), the pivot shifted along: ω × arm = -[arm]ₓ ω, (P, 3, 3)."""

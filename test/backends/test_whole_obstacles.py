@@ -26,7 +26,7 @@ from soft_estimator.physics.fused_obstacles import ObstaclePoses, Touchable
 from soft_estimator.physics.fused_tangent import FusedTangent
 from soft_estimator.physics.gradient import ParameterGradient, shifted
 from soft_estimator.physics.integrator import hht_scheme, theta_scheme
-from soft_estimator.physics.solids import Field, HalfSpace, Round, SolidLaw
+from soft_estimator.physics.solids import SHIFT, TURN, Field, HalfSpace, Round, SolidLaw
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import Tangent
 from soft_estimator.physics.terms.contact import ContactLaw
@@ -64,6 +64,40 @@ def around_the_ring():
         "field": obstacle(Field(sample(Sphere(0.03), 0.008, margin_cells=8)), (0.0, -0.059, -0.08), 0.4),
         "shared": obstacle(Round((0.0, 0.0, 0.0), 0.02), (0.06, -0.055, 0.05), own=False),
     }  # fmt: skip
+
+
+# What more may place some of them: own shifts, own turns about points of theirs, the turn of all about one point.
+PIVOT_M = np.array([-0.04, -0.03, -0.09])
+OF_ALL = {"pivot_m": PIVOT_M}
+POSED = {
+    "ball": {
+        "shifts": (SHIFT, "obstacle_0_shift_m"), "turn": "obstacle_0_turn_rad", "pivot_m": np.array([0.06, -0.05, 0.02])
+    },
+    "capsule": {"shifts": (SHIFT, "obstacle_1_shift_m")},  # which is led, as is the box
+    "wall": OF_ALL,
+    "field": OF_ALL,
+    "shared": {"turn": "obstacle_5_turn_rad", "pivot_m": np.array([0.07, -0.06, 0.03])},
+}  # fmt: skip
+OWN = {
+    TURN: (0.15, -0.1, 0.2),
+    "obstacle_0_shift_m": (0.002, -0.001, 0.003),
+    "obstacle_0_turn_rad": (-0.1, 0.2, 0.1),
+    "obstacle_1_shift_m": (-0.001, 0.002, 0.001),
+    "obstacle_5_turn_rad": (0.1, 0.1, -0.2),
+}
+
+
+def posed(model, parameters, kinds):
+    """The scene with obstacles that are each somewhere else; what of OWN is a parameter of it, on top of a shift of
+    all."""
+    laws = [
+        replace(law, obstacle=replace(law.obstacle, **POSED.get(name, {})))
+        for name, law in zip([name for name in around_the_ring() if name in kinds], model.obstacles)
+    ]
+    model = replace(model, obstacles=tuple(laws))
+    parameters = model.complete(parameters)
+    own = {name: value for name, value in OWN.items() if name in parameters}
+    return model, parameters.replace(obstacle_shift_m=(0.001, -0.002, 0.001), **own), tuple(own)
 
 
 @pytest.fixture
@@ -125,8 +159,52 @@ def test_states_gradient_and_tangent(whole, rounding, make, scheme, ground, kind
     compare_with_the_cpu(whole, rounding, model, parameters, kinds)
 
 
-def compare_with_the_cpu(whole, rounding, model, parameters, kinds):
-    directions = [ParameterGradient.unit(2, *name) for name in NAMES]
+@pytest.mark.parametrize(("scheme", "ground"), [("hht", "held contact"), ("theta", "contact")])
+def test_own_shifts_and_turns(whole, rounding, make, scheme, ground):
+    """Of obstacles that rest, rub and are led; and of one whose stiffness is the ground's."""
+    kinds = tuple(around_the_ring())
+    model, parameters, own = posed(*make(scheme, ground, kinds), kinds)
+    assert can_fuse(model, whole) and set(own) == set(OWN)
+    compare_with_the_cpu(whole, rounding, model, parameters, kinds, own)
+
+
+def test_slopes_by_shifts_and_turns_are_differences(whole, make):
+    """Adjoint and tangent of a cost linear in all states, along each of the parameters, are its central difference
+    over 1e-6 m or rad either way. Ten times as far it is 5e-5 of the slope off, which falls by the square: friction's
+    smooth onset is 0.1 mm a step wide. Rounding is the rest."""
+    kinds = tuple(around_the_ring())
+    model, parameters, own = posed(*make("theta", "held contact", kinds), kinds)
+    w = cost_bars(model.body)
+    rng = np.random.default_rng(5)
+    directions = []
+    for name in (SHIFT, *own):
+        directions.append(ParameterGradient.zero(2))
+        setattr(directions[-1], name, rng.normal(size=3))
+
+    def states_at(p):
+        fused = FusedSimulation(model, p, whole)
+        return fused, fused.roll(fused.initial_state(), STEPS)[0]
+
+    def cost(p):
+        parts = [(whole.to_host(at.u), whole.to_host(at.v)) for at in states_at(p)[1]]
+        return sum(float((w[0, k] * u).sum() + (w[1, k] * v).sum()) for k, (u, v) in enumerate(parts))
+
+    fused, states = states_at(parameters)
+    by_adjoint, tangent = gradient(FusedAdjoint(fused), states, w), FusedTangent(fused, directions)
+    changes = tangent.through(states, tangent.initial())
+    for j, d in enumerate(directions):
+        found = [(whole.to_host(at[j].u), whole.to_host(at[j].v)) for at in changes]
+        by_tangent = sum(float((w[0, k] * u).sum() + (w[1, k] * v).sum()) for k, (u, v) in enumerate(found))
+        ends = [cost(shifted(parameters, d, sign * 1e-6)) for sign in (1.0, -1.0)]
+        want = (ends[0] - ends[1]) / 2e-6
+        assert abs(want) > 1e-3, d.values  # a test that can fail
+        assert by_adjoint.dot(d) == pytest.approx(want, rel=3e-6), d.values
+        assert by_tangent == pytest.approx(want, rel=3e-6), d.values
+
+
+def compare_with_the_cpu(whole, rounding, model, parameters, kinds, own=()):
+    names = [*NAMES, *((name, k) for name in own for k in (0, 2))]
+    directions = [ParameterGradient.unit(2, *name) for name in names]
     states, changes, by_cpu = of_the_cpu(model, parameters, directions)
     fused = FusedSimulation(model, parameters, whole)
     rolled, reports = fused.roll(fused.initial_state(), STEPS)
@@ -139,18 +217,19 @@ def compare_with_the_cpu(whole, rounding, model, parameters, kinds):
     for before, after in pairwise(rolled):
         moved = tangent.step(before, after, moved)
     assert tangent.settled()
-    for name, a, b in zip(NAMES, moved, changes):
+    for name, a, b in zip(names, moved, changes):
         assert np.any(b.u) or (not kinds and name[0] == "obstacle_shift_m"), name  # a test that can fail
         for part in ("u", "v", "a"):
             near(whole.to_host(getattr(a, part)), getattr(b, part), rounding, (name, part), 1e-14)
     found = gradient(FusedAdjoint(fused), rolled, cost_bars(model.body))
-    for name in REGISTRY.names():
+    for name in (*REGISTRY.names(), *own):
         near(getattr(found, name), getattr(by_cpu, name), rounding, name)
 
 
 def test_steps_that_are_cut(whole, rounding, make):
     """Where something rubs a step is taken in parts, as on the CPU, and its derivatives go through these."""
-    model, parameters = make("theta", "contact", ("capsule", "shared"))
+    kinds = ("capsule", "wall", "shared")
+    model, parameters, own = posed(*make("theta", "contact", kinds), kinds)
     model = replace(model, contact=replace(model.contact, friction=0.3, substeps=3))
     assert can_fuse(model, whole)
     fused = FusedSimulation(model, parameters, whole)
@@ -159,7 +238,7 @@ def test_steps_that_are_cut(whole, rounding, make):
     uncut = FusedSimulation(replace(model, contact=replace(model.contact, substeps=1)), parameters, whole)
     off = states[-1].u - uncut.roll(uncut.initial_state(), STEPS)[0][-1].u
     assert float(abs(off).max()) > 1e-3 * float(abs(states[-1].u).max())  # a test that can fail
-    compare_with_the_cpu(whole, rounding, model, parameters, ("capsule", "shared"))
+    compare_with_the_cpu(whole, rounding, model, parameters, kinds, own)
 
 
 def test_only_what_rubs_is_cut(whole, make):
@@ -181,7 +260,8 @@ def test_only_what_rubs_is_cut(whole, make):
 
 def test_sums_are_the_energies(whole, make):
     """Contact's energy with all obstacles, and the work of those that are led, are what the terms say."""
-    model, parameters = make("hht", "contact", ("ball", "capsule", "box", "field"))
+    kinds = ("ball", "capsule", "box", "field")
+    model, parameters, _ = posed(*make("hht", "contact", kinds), kinds)
     fused = FusedSimulation(model, parameters, whole)
     fused.batch.serve(fused)
     roll = fused.batch.roll([fused.initial_state()], 2)
@@ -195,26 +275,36 @@ def test_sums_are_the_energies(whole, make):
 
 
 def test_batch_equals_single_runs(whole, make):
-    """Systems of a batch differ in friction, shift and contact; each is as if it ran alone."""
-    model, base = make("theta", "contact", ("ball", "capsule", "shared"))
-    base = model.complete(base)
+    """Systems of a batch differ in friction, contact, shifts and turns; each is as if it ran alone, and its gradient,
+    too."""
+    kinds = ("ball", "capsule", "field", "shared")
+    model, base, own = posed(*make("theta", "contact", kinds), kinds)
     direction = ParameterGradient.zero(2)
     direction.friction_coefficient, direction.contact_stiffness_pa_per_m = 0.1, 3e5
     direction.obstacle_shift_m[:] = (0.002, -0.001, 0.001)
+    for name in own:
+        setattr(direction, name, np.array(OWN[name]) * 0.2)
     sets = [shifted(base, direction, amount) for amount in np.linspace(0.0, 1.0, 4)]
     batch = FusedBatch(model, sets, whole)
     roll = batch.roll(batch.initial(), STEPS)
     ends = [whole.to_host(roll.u[-1, j]) for j in range(len(sets))]
+    w = cost_bars(model.body)
+    bars = whole.to_device(np.repeat(w[:, :, None], len(sets), axis=2))
+    gradients, _ = batch.roll_back(roll, lambda k: (bars[0, k], bars[1, k], None))
     for j in (0, 2):
         fused = FusedSimulation(model, sets[j], whole)
-        near(ends[j], whole.to_host(fused.roll(fused.initial_state(), STEPS)[0][-1].u), 1e-9, j)
+        states, _ = fused.roll(fused.initial_state(), STEPS)
+        near(ends[j], whole.to_host(states[-1].u), 1e-9, j)
+        alone = gradient(FusedAdjoint(fused), states, w)
+        for name in (SHIFT, *own):
+            near(getattr(gradients[j], name), getattr(alone, name), 1e-8, (j, name))
     assert np.linalg.norm(ends[3] - ends[0]) > 1e-4 * np.linalg.norm(ends[0])
 
 
 def test_readings_of_a_tool(whole, make):
-    """Residuals, Jacobian and gradient of the forces on a tool that pushes and rubs, by E, μ and the tools' shift."""
-    model, parameters = make("theta", "held contact", ("capsule",))
-    names = ["youngs_modulus_pa", "friction_coefficient", "obstacle_shift_m"]
+    """Residuals, Jacobian and gradient of the forces on a tool that pushes and rubs, by E, μ and where the tool is."""
+    model, parameters, _ = posed(*make("theta", "held contact", ("capsule",)), ("capsule",))
+    names = ["youngs_modulus_pa", "friction_coefficient", "obstacle_shift_m", "obstacle_1_shift_m"]
     variables = make_variables(model.complete(parameters), names)
     theta, kinds, step_s = variables.start(), Kinds([ToolWrench(model)]), model.integrator.step_s
     std = np.array([0.1, 0.1, 0.1, 0.01, 0.01, 0.01])

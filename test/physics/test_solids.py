@@ -164,7 +164,7 @@ def test_every_derivative_of_steps_on_a_solid_that_may_be_turned(block, name, ba
     law = ContactLaw(2e5, 500.0, obstacle=place, own=True, friction=0.4, slip_speed_m_s=0.03)
     model = build_model(block, theta_scheme(0.01), obstacles=[law], solver=SolverSettings(1e-13, 3000))
     where, p = choose_backend(backend), model.complete(PARAMETERS)
-    assert "obstacle_turn_rad" in p and not law.fused
+    assert "obstacle_turn_rad" in p and place.posed and law.fused
     p = p.replace(obstacle_turn_rad=np.array([0.2, -0.1, 0.25]), obstacle_shift_m=np.array([0.001, 0.002, -0.001]))
     start = Simulation(model, p, where)
     assert start.term(ObstacleContact).force_n(start.initial_state())[1] > 0.01
@@ -192,7 +192,7 @@ def test_every_derivative_of_steps_between_solids_that_are_each_shifted_and_turn
     ]
     scheme = theta_scheme(0.01) if solver == "theta" else hht_scheme(0.01)
     model = build_model(block, scheme, obstacles=laws, solver=SolverSettings(1e-13, 3000))
-    assert not any(law.fused for law in laws)
+    assert all(law.obstacle.posed and law.fused for law in laws)
     p = model.complete(PARAMETERS)
     own = {f"obstacle_{k}_{what}" for k in (0, 1) for what in ("shift_m", "turn_rad")}
     posed = {name for name in p if name.startswith("obstacle")}

@@ -14,6 +14,7 @@ from soft_estimator.config import SceneConfig
 from soft_estimator.estimation.fixed_numbers import sources_of, window_sources
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.parameters import REGISTRY
+from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.pictures.wording import plain_name
 from soft_estimator.scene.finer import on_finer_grid
@@ -95,17 +96,18 @@ def test_check_gradient_shows_them() -> None:
 
 
 def test_only_what_is_asked_for_is_a_parameter() -> None:
-    """Estimated, guessed, or not known exactly; else whole steps on a device, which know none of them, stay."""
-    assert [o.law.fused for o in scene_of().obstacles] == ["", ""]
+    """Estimated, guessed, or not known exactly; in whole steps on a device, too."""
+    assert [o.place.posed for o in scene_of().obstacles] == [True, True]
     plain = with_estimate()
-    assert [o.law.fused for o in plain.obstacles] == ["obstacle_contact"] * 2
+    assert [o.place.posed for o in plain.obstacles] == [False, False]
     assert [name for name in plain.parameters if name.startswith("obstacle")] == ["obstacle_shift_m"]
     for asked in (
         {"guess": {"obstacles": [{"obstacle": 1, "turn_rad": [0.0, 0.1, 0.0]}]}},
         {"known_to": {"obstacles": [{"obstacle": 1, "turn_rad": 0.02}]}},
     ):
         scene = with_estimate(**asked)
-        assert [o.law.fused for o in scene.obstacles] == ["obstacle_contact", ""]
+        assert [o.place.posed for o in scene.obstacles] == [False, True]
+        assert can_fuse(scene.model, choose_backend("reference"))
         assert set(scene.model.complete(scene.parameters)) - set(plain.parameters) == {"obstacle_1_turn_rad"}
     assert scene_of(estimate=None).parameters == plain.parameters
 

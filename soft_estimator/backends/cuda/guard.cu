@@ -196,6 +196,7 @@ extern "C" __global__ void guard_points(const Body *bodies, const Scheme *scheme
     if (scheme.contact != 0.0)
         energy = factor * softplus_integral(m.contact_sharpness_per_m, distance_of(body, m, t, u_after + offset));
     if (count > 0) {
+        poses += count * system;
         double x[3], x_after[3];
         for (int k = 0; k < 3; ++k) {
             const double rest = body.points.at(t, body.position, k);

@@ -1,5 +1,5 @@
 // Contact and friction with obstacles in a whole time step: one thread for each point of each system goes through all
-// of them. The nodes gather what comes out when they prepare the step.
+// of them. Poses are of every system. The nodes gather what comes out when they prepare the step.
 
 // felt (systems, P, FELT): force on the right-hand side (3), and the symmetric matrix (6) that goes into the system.
 extern "C" __global__ void touch_obstacles(const Body *bodies, const Scheme *schemes, const double *materials,
@@ -12,6 +12,7 @@ extern "C" __global__ void touch_obstacles(const Body *bodies, const Scheme *sch
     const Material &m = material_of(materials, width, system);
     const Motion motion = of_system(u, v, a, 3 * body.nodes * system);
     const AtPoint riding(body.points, t, scheme, motion, body.position);
+    poses += count * system;
     double force[3] = {0, 0, 0}, inner[6] = {0, 0, 0, 0, 0, 0};
     for (int j = 0; j < count; ++j) {
         const Obstacle &o = obstacles[j];

@@ -1,6 +1,7 @@
 // Obstacles beside the ground's pressing: their shapes, the points of the body that feel them, and how these slip; all
 // in double precision. The formulas are those of backends/reference/obstacles.py. `struct Obstacle`, a shape with the
-// numbers of its contact, and `struct Pose`, where it is within a step, are generated from backends/layout.py.
+// numbers of its contact, `struct Pose`, where it is within a step, shifts and turn counted in, and `struct Move`, how a
+// direction of the parameters moves it, are generated from backends/layout.py.
 
 #define KIND_PLANE 0
 #define KIND_HALF_SPACE 1
@@ -9,6 +10,10 @@
 #define LEAST_ARM 1e-12  // [m]: closer to a core there is no direction
 
 __device__ inline double length_of(const double *v) { return sqrt(dot(v, v)); }
+
+__device__ inline void cross(const double *v, const double *w, double *out) {
+    out[0] = v[1] * w[2] - v[2] * w[1], out[1] = v[2] * w[0] - v[0] * w[2], out[2] = v[0] * w[1] - v[1] * w[0];
+}
 
 // Weights of a uniform cubic B-spline at t in 0-1 (4), then their first and second derivatives.
 __device__ inline void cubic(double t, double *w) {
@@ -130,7 +135,7 @@ struct Touchable {
 
     __device__ void to_local(const double *x, double *y) const {
         double from[3];
-        for (int k = 0; k < 3; ++k) from[k] = x[k] - (origin[k] + m.obstacle_shift_m[k]);
+        for (int k = 0; k < 3; ++k) from[k] = x[k] - origin[k];
         turn_back(turned, from, y);
     }
 

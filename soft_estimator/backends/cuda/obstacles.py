@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 
-from soft_estimator.backends.cuda.kernels import compile_ahead, launch
+from soft_estimator.backends.cuda.kernels import compile_ahead, kernel, launch
 from soft_estimator.backends.interface import Array, Paths, State
-from soft_estimator.backends.layout import FIELD, OBSTACLE, place
+from soft_estimator.backends.layout import FIELD, MOVE, OBSTACLE, place, size
 
 if TYPE_CHECKING:
     from soft_estimator.backends.cuda.stepper import CudaStepper
@@ -35,6 +35,8 @@ class CudaObstacles:
         self.rows = cupy.asarray(rows)
         self.felt: Array | None = None
         self.felt_bar: Array | None = None
+        self._posed = bool(rows[:, place(OBSTACLE, "posed")].any())
+        self._frame_sums: Array | None = None  # by the frames of posed obstacles, of every point
         if self.count:
             compile_ahead(("obstacles", stepper.real.name))
             self.felt = cupy.empty((stepper.systems, stepper.points, _FELT))
@@ -51,21 +53,41 @@ class CudaObstacles:
             self._launch("obstacles", "touch_obstacles", self.stepper.common(), paths, *before, self.felt)
         return self.felt
 
+    def start_backward(self) -> None:
+        """Forget what the obstacles' frames have received so far."""
+        if self._posed:
+            self._frame_sums = cupy.zeros((self.stepper.systems, self.count, size(MOVE), self.stepper.points))
+
+    def frame_sums(self) -> np.ndarray:
+        """What they received, rows of `layout.MOVE` (systems, obstacles, 6); waits."""
+        rows, out = self._frame_sums, cupy.zeros((self.stepper.systems, self.count, size(MOVE)))
+        if rows is not None and rows.size:
+            arguments = (rows, np.int32(self.stepper.points), out)
+            kernel("step_adjoint", "sum_rows", self.stepper.real.name)((out.size,), (256,), arguments)
+        return out.get()
+
     def touch_adjoint(self, before: State, u_after: Array, lmbda: Array, paths: Paths) -> Array | None:
         """What every point receives in the step back to `before`, (systems, P, 19); None without obstacles."""
         if self.count:
             if self.felt_bar is None:
                 self.felt_bar = cupy.empty((self.stepper.systems, self.stepper.points, _FELT_BARS))
-            given = (*before, u_after, lmbda, self.felt_bar)
+            given = (*before, u_after, lmbda, self.felt_bar, self._frame_sums)
             self._launch("obstacles_adjoint", "touch_obstacles_adjoint", self.stepper.common(), paths, *given)
         return self.felt_bar
 
     def change(
-        self, directions: Array, before: State, u_after: Array, changes: State, paths: Paths, out: Array | None
+        self,
+        directions: Array,
+        moves: Array,
+        before: State,
+        u_after: Array,
+        changes: State,
+        paths: Paths,
+        out: Array | None,
     ) -> None:
-        """Change of every point's force along directions, into out (directions, P, 3)."""
+        """Change of every point's force along directions, which move the frames, into out (directions, P, 3)."""
         if out is not None:
-            common, given = (*self.stepper.common(), directions), (*before, u_after, *changes, out)
+            common, given = (*self.stepper.common(), directions, moves), (*before, u_after, *changes, out)
             self._launch("obstacles_tangent", "change_obstacles", common, paths, *given, columns=len(out))
 
     def _launch(

@@ -7,16 +7,25 @@ __device__ inline void along_tangent(const Felt &at, const double *y, const doub
     for (int k = 0; k < 3; ++k) out[k] -= of_y * dn[k] + turned * at.normal[k];
 }
 
-// Changes of δ (returned) and n for a change of the place and of the parameters.
+// Changes of δ (returned) and n for a change of the place and of the plane, and a move of the obstacle.
 __device__ inline double place_tangent(const Touchable &touched, const Felt &at, const double *bent, const Material &d,
-                                       const double *dx, double *dn) {
+                                       const Move &move, const double *dx, double *dn) {
     if (touched.o.kind == KIND_PLANE) {
         for (int k = 0; k < 3; ++k) dn[k] = d.plane_normal[k];
         return dot(at.normal, dx) + dot(at.x, dn) + d.plane_offset_m;
     }
     double moved[3];
-    for (int k = 0; k < 3; ++k) moved[k] = dx[k] - d.obstacle_shift_m[k];
+    for (int k = 0; k < 3; ++k) moved[k] = dx[k] - move.way_m[k];
+    if (touched.o.posed == 0.0) {
+        turn(bent, moved, dn);
+        return dot(at.normal, moved);
+    }
+    double arm[3], along[3], turned[3];
+    for (int k = 0; k < 3; ++k) arm[k] = at.x[k] - touched.origin[k];
+    cross(move.turn_rad, arm, along), cross(move.turn_rad, at.normal, turned);
+    for (int k = 0; k < 3; ++k) moved[k] -= along[k];
     turn(bent, moved, dn);
+    for (int k = 0; k < 3; ++k) dn[k] += turned[k];
     return dot(at.normal, moved);
 }
 
@@ -64,12 +73,12 @@ __device__ inline void rubbing_tangent(const Touchable &touched, const Felt &at,
     for (int k = 0; k < 3; ++k) force[k] -= dstrength * q_t[k] + slip.strength * dq_t[k];
 }
 
-// felt_change (directions, P, 3): change of the force of every point, at a fixed increment.
+// felt_change (directions, P, 3): change of the force of every point, at a fixed increment; moves (directions, count).
 extern "C" __global__ void change_obstacles(const Body *bodies, const Scheme *schemes, const double *materials,
-                                            int width, const double *directions, int count, const Obstacle *obstacles,
-                                            const Pose *poses, const real *u, const real *v, const real *a,
-                                            const real *u_after, const real *du, const real *dv, const real *da,
-                                            double *felt_change) {
+                                            int width, const double *directions, const Move *moves, int count,
+                                            const Obstacle *obstacles, const Pose *poses, const real *u,
+                                            const real *v, const real *a, const real *u_after, const real *du,
+                                            const real *dv, const real *da, double *felt_change) {
     const Body &body = *bodies;
     const Scheme &scheme = *schemes;
     const int64 t = thread_index(), column = blockIdx.y;
@@ -89,7 +98,7 @@ extern "C" __global__ void change_obstacles(const Body *bodies, const Scheme *sc
             increment[k] = body.points.at(t, u_after, k) - body.points.at(t, motion.u, k);
             moved[k] = scheme.c_k * (scheme.step * riding.ahead[k] - increment[k]);
         }
-        const double d_distance = place_tangent(touched, at, bent, d, by.x, dn);
+        const double d_distance = place_tangent(touched, at, bent, d, moves[count * column + j], by.x, dn);
         if (o.presses != 0.0) pressing_tangent(touched, at, scheme, d, d_distance, dn, moved, by, force);
         if (o.rubs != 0.0)
             rubbing_tangent(touched, at, scheme, poses[j], d, d_distance, dn, increment, riding, by, force);

@@ -270,6 +270,12 @@ __device__ inline double row_sum(const double *row, int length, const int *label
     return partial[0];
 }
 
+// Sums of rows of a length, one block of 256 threads each.
+extern "C" __global__ void sum_rows(const double *rows, int length, double *out) {
+    const double total = row_sum(rows + (int64)length * blockIdx.x, length, nullptr, 0);
+    if (threadIdx.x == 0) out[blockIdx.x] = total;
+}
+
 // out (systems, BY_SIZE + 2 · regions): the nodes' sums, then those of the cells of each region by λ and by μ.
 extern "C" __global__ void finish_sums(const Body *bodies, int regions, const double *sums, const double *lame_sums,
                                        double *out) {

@@ -237,6 +237,7 @@ class CudaStepper:
             self.pulled, self.turned = cupy.empty((b, c, 24)), cupy.empty((b, c, 24))
             self.touch_bar = cupy.empty((b, self.points, 7))  # TOUCH_BARS of step_adjoint.cu
         self.sums, self.lame_sums = cupy.zeros((b, size(ADJOINT_SUMS), n)), cupy.zeros((b, 2, c))
+        self.obstacles.start_backward()
 
     def backward(self, before: State, u_after: Array, bar: State, paths: Paths, report: Array) -> None:
         """One step backwards: `bar`, the derivatives by the state after the step, become those by the one before."""
@@ -266,6 +267,10 @@ class CudaStepper:
         kernel("step_adjoint", "finish_sums", self.real.name)((columns, self.systems), (256,), arguments)
         host = out.get()
         return host[:, :nodal], host[:, nodal:].reshape(self.systems, self.regions, 2)
+
+    def frame_sums(self) -> np.ndarray:
+        """Derivatives by the frames of posed obstacles, rows of `layout.MOVE` (systems, obstacles, 6); waits."""
+        return self.obstacles.frame_sums()
 
     def start_sums(self) -> np.ndarray:
         """Derivatives by the initial displacement that came through moving held nodes, (systems, N, 3); waits."""

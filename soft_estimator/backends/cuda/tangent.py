@@ -39,6 +39,7 @@ class CudaTangent:
     def step(
         self,
         directions: Array,
+        moves: Array,
         start: Array | None,
         before: State,
         u_after: Array,
@@ -53,6 +54,7 @@ class CudaTangent:
 
         Args:
             directions: (columns, numbers): changes laid out as a material, see `layout.MATERIAL`.
+            moves: of the obstacles' frames, rows of `layout.MOVE`, (columns, obstacles, 6).
             start: changes of the initial displacement (columns, N, 3) [m], where held regions move.
             before: u, v, a before the step. u_after: after it. changes: of u, v, a before it, each (columns, N, 3).
             paths: where held regions and obstacles are in the step.
@@ -70,7 +72,7 @@ class CudaTangent:
         if s.has_contact:
             riding = (self.points, nodes, weight, area)
             self._launch("change_contact", self.points, *common, *riding, *motion, *contact)
-        s.obstacles.change(directions, before, u_after, changes, paths, self.felt_change)
+        s.obstacles.change(directions, moves, before, u_after, changes, paths, self.felt_change)
         system, held = (self.rhs, self.solution), (paths.held, start, self.corner)
         points, felt = (self.points, begin, weight), (*contact, self.felt_change)
         self._launch("prepare_step_tangent", s.nodes, *common, *points, *motion, *held, *felt, *system)

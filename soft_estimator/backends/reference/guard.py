@@ -22,7 +22,7 @@ class ReferenceGuard:
         for j, s in enumerate(self._stepper.systems):
             at = u[j].astype(np.float64)
             out[j] = _held(s, at, v[j].astype(np.float64))
-            out[j, 5] += Obstacles(s, paths.obstacles).energy_j(at)
+            out[j, 5] += Obstacles(s, paths.obstacles[j]).energy_j(at)
 
     def step(self, before: State, after: State, paths: Paths, out: Array) -> None:
         self.state(after[0], after[1], paths, out)

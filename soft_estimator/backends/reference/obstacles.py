@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from soft_estimator.backends.interface import Array, State
-from soft_estimator.backends.layout import OBSTACLE, PLANE, POSE, REACH, Layout, place
+from soft_estimator.backends.layout import MOVE, OBSTACLE, PLANE, POSE, REACH, Layout, place
 from soft_estimator.backends.reference import contact, solids
 
 if TYPE_CHECKING:
     from soft_estimator.backends.reference.step import Material, System
+    from soft_estimator.backends.reference.step_adjoint import Received
 
 
 def by_name(row: Array, layout: Layout) -> SimpleNamespace:
@@ -33,19 +34,22 @@ def by_name(row: Array, layout: Layout) -> SimpleNamespace:
 def obstacles_of(body: Mapping[str, Any]) -> list[SimpleNamespace]:
     """The rows of a body's obstacles, with the tables of fields in the place of their numbers."""
     out = [by_name(row, OBSTACLE) for row in body["obstacles"]]
-    for o in out:
+    for k, o in enumerate(out):
+        o.number = k
         o.table = body["tables"][int(o.table)] if len(body["tables"]) else None
     return out
 
 
 @dataclass(frozen=True)
 class Felt:
-    """F points near an obstacle: which (F,), where x (F, 3), normal (F, 3), curvature (F, 3, 3), distance, smooth depth
-    [m] and slope (F,), force per depth (F,) [N/m], and how fast the obstacle moves there (F, 3) [m/s]."""
+    """F points near an obstacle: which (F,), where x (F, 3) and from its frame's origin arm (F, 3), normal (F, 3),
+    curvature (F, 3, 3), distance, smooth depth [m] and slope (F,), force per depth (F,) [N/m], and how fast the
+    obstacle moves there (F, 3) [m/s]."""
 
     o: SimpleNamespace
     few: Array
     x: Array
+    arm: Array
     normal: Array
     curvature: Array
     distance: Array
@@ -105,7 +109,7 @@ def felt(s: System, o: SimpleNamespace, pose: SimpleNamespace, when: str, u: Arr
     """The points that feel an obstacle at a displacement; when: "start_", "", "middle_" or "end_" of the step."""
     x, m = s.at_points(s.body["position"] + u), s.material
     turn, origin = getattr(pose, f"{when}turn").reshape(3, 3), getattr(pose, f"{when}origin_m")
-    y = (x - origin - m.obstacle_shift_m) @ turn
+    y = (x - origin) @ turn
     distance = x @ m.plane_normal + m.plane_offset_m if o.kind == PLANE else solids.distance(o, y)
     stiffness, sharpness = stiffness_and_sharpness(s, o)
     few = np.flatnonzero(distance < REACH / sharpness)
@@ -120,7 +124,7 @@ def felt(s: System, o: SimpleNamespace, pose: SimpleNamespace, when: str, u: Arr
     spin = getattr(pose, f"{when}spin_per_s").reshape(3, 3) if moves else np.zeros((3, 3))
     moving = (getattr(pose, f"{when}drift_m_s") if moves else np.zeros(3)) + x @ spin.T
     factor = stiffness * s.body["point_area"][few]
-    return Felt(o, few, x, normal, curvature, distance, depth, slope, factor, moving, spin)
+    return Felt(o, few, x, x - origin, normal, curvature, distance, depth, slope, factor, moving, spin)
 
 
 class Obstacles:
@@ -237,22 +241,29 @@ def by_sharpness(at: Felt, sharpness: float, gap: Array) -> Array:
     return at.factor * (depth_by_sharpness(at, sharpness) - at.distance * at.slope * (1.0 - at.slope) * gap)
 
 
-def place_push(at: Felt, dx: Array, by: Material) -> tuple[Array, Array]:
-    """Changes of δ (F,) and n (F, 3) for changes of the points' places (F, 3) and of the obstacle's parameters."""
+def place_push(at: Felt, dx: Array, by: Material, move: Array) -> tuple[Array, Array]:
+    """Changes of δ (F,) and n (F, 3) for changes of the points' places (F, 3), of the plane's parameters, and a move of
+    the obstacle's frame, a row of `layout.MOVE`."""
     if at.o.kind == PLANE:
         return np.sum(at.normal * dx, axis=1) + at.x @ by.plane_normal + by.plane_offset_m, np.tile(
             by.plane_normal, (len(dx), 1)
         )
-    moved = dx - by.obstacle_shift_m
-    return np.sum(at.normal * moved, axis=1), np.einsum("fab,fb->fa", at.curvature, moved)
+    turned = move[place(MOVE, "turn_rad")]
+    moved = dx - move[place(MOVE, "way_m")] - np.cross(turned, at.arm)
+    dn = np.einsum("fab,fb->fa", at.curvature, moved) + np.cross(turned, at.normal)
+    return np.sum(at.normal * moved, axis=1), dn
 
 
-def place_pull(at: Felt, distance_bar: Array, normal_bar: Array, sums: dict[str, Array]) -> Array:
-    """Derivatives by the places, given those by δ and n; the obstacle's parameters get theirs."""
+def place_pull(at: Felt, distance_bar: Array, normal_bar: Array, out: Received) -> Array:
+    """Derivatives by the places, given those by δ and n; the obstacle's parameters, or its frame, get theirs."""
     bar = distance_bar[:, None] * at.normal + np.einsum("fab,fb->fa", at.curvature, normal_bar)
     if at.o.kind == PLANE:
-        sums["plane_normal"] += distance_bar @ at.x + normal_bar.sum(axis=0)
-        sums["plane_offset_m"] += distance_bar.sum()
+        out.sums["plane_normal"] += distance_bar @ at.x + normal_bar.sum(axis=0)
+        out.sums["plane_offset_m"] += distance_bar.sum()
+    elif at.o.posed:
+        frame = out.frames[at.o.number]
+        frame[place(MOVE, "way_m")] -= bar.sum(axis=0)
+        frame[place(MOVE, "turn_rad")] += (np.cross(at.normal, normal_bar) - np.cross(at.arm, bar)).sum(axis=0)
     else:
-        sums["obstacle_shift_m"] -= bar.sum(axis=0)
+        out.sums["obstacle_shift_m"] -= bar.sum(axis=0)
     return bar

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from soft_estimator.backends.interface import Array, Paths, State
+from soft_estimator.backends.interface import Array, State
 from soft_estimator.backends.layout import MATERIAL, place, size
 from soft_estimator.backends.reference import cells, contact, matrix
 from soft_estimator.backends.reference.obstacles import Obstacles, obstacles_of
@@ -84,7 +84,6 @@ class Material:
     contact_stiffness_pa_per_m: float
     contact_sharpness_per_m: float
     friction_coefficient: float
-    obstacle_shift_m: Array
     youngs_modulus_pa: Array
 
     @classmethod
@@ -206,7 +205,8 @@ class System:
         at = predicted if self.implicit else start
         return Touch(start, predicted, at, *contact.depth_and_slope(self.material.contact_sharpness_per_m, at))
 
-    def linearise(self, state: State, paths: Paths) -> Linearised:
+    def linearise(self, state: State, poses: Array) -> Linearised:
+        """poses: where the obstacles are in the step, rows of `layout.POSE`."""
         b, m, s = self.body, self.material, self.scheme
         turned, touch = self.rotations(self.turned_at(state)), self.touch(state)
         blocks, inverse = np.empty((len(b["column"]), 9)), np.empty((len(self.mass), 9))
@@ -217,7 +217,7 @@ class System:
         if touch is not None and self.implicit:
             stiff, points = s.c_k * self.pressure_factor * touch.slope, (b["point_start"], b["point_weight"])
             contact.add_contact_blocks(m.plane_normal, stiff, b["node_cells"], *points, b["slot"], blocks)
-        obstacles = Obstacles(self, paths.obstacles)
+        obstacles = Obstacles(self, poses)
         obstacles.add_blocks(state, blocks)
         matrix.invert_diagonal(blocks, b["slot"], b["free"], inverse)
         return Linearised(turned, blocks, inverse, touch, obstacles)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.interface import Array, State
-from soft_estimator.backends.layout import ADJOINT_SUMS
+from soft_estimator.backends.layout import ADJOINT_SUMS, MOVE, size
 from soft_estimator.backends.reference import cells
 from soft_estimator.backends.reference.obstacle_derivatives import obstacles_adjoint
 from soft_estimator.backends.reference.step import Linearised, System, Touch
@@ -17,12 +17,13 @@ class Received:
 
     Attributes:
         sums: by name, as `layout.ADJOINT_SUMS` has them. start: by the initial displacement, (N, 3).
-        lame: by λ and μ of each cell, (C, 2).
+        lame: by λ and μ of each cell, (C, 2). frames: of posed obstacles, rows of `layout.MOVE`, (O, 6).
     """
 
-    def __init__(self, nodes: int, cell_count: int) -> None:
+    def __init__(self, nodes: int, cell_count: int, obstacles: int) -> None:
         self.sums = {name: np.zeros(count) for name, count in ADJOINT_SUMS}
         self.start, self.lame = np.zeros((nodes, 3)), np.zeros((cell_count, 2))
+        self.frames = np.zeros((obstacles, size(MOVE)))
 
     def row(self) -> Array:
         self.sums["start"] = self.start.sum(axis=0)
@@ -57,7 +58,7 @@ def step_adjoint(
     v_out = v_kept + scheme.p_v * weighted + scheme.q_v * known_bar
     a_out = a_kept + scheme.p_a * weighted + scheme.q_a * known_bar
     ahead_bar = scheme.predictor * scheme.step_s * turn
-    by_u, by_v, by_a = obstacles_adjoint(lin.obstacles, before, increment, lmbda, out.sums)
+    by_u, by_v, by_a = obstacles_adjoint(lin.obstacles, before, increment, lmbda, out)
     u_out, v_out, a_out = u_out + by_u, v_out + by_v, a_out + by_a
     if lin.touch is not None:
         by_distance, by_prediction = contact_adjoint(s, lin.touch, before, increment, lmbda, out)

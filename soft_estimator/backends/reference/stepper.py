@@ -44,22 +44,22 @@ class ReferenceStepper:
         self.last = []
         for j, s in enumerate(self.systems):
             state = of_system(before, j)
-            lin = s.linearise(state, paths)
+            lin = s.linearise(state, paths.obstacles[j])
             rhs, increment = s.right_hand_side(state, lin), s.guess(state, self._start[j], paths.held)
             report[j] = s.solve(lin, rhs, increment, self._tolerance, self.limit)
             put_system(after, j, s.advance(state, increment))
             self.last.append((lin, rhs))
 
     def start_backward(self) -> None:
-        nodes, cells = len(self._body["free"]), len(self._body["cell_region"])
-        self._received = [Received(nodes, cells) for _ in self.systems]
+        nodes, cells, obstacles = (len(self._body[name]) for name in ("free", "cell_region", "obstacles"))
+        self._received = [Received(nodes, cells, obstacles) for _ in self.systems]
 
     def backward(self, before: State, u_after: Array, bar: State, paths: Paths, report: Array) -> None:
         # A batch of one may come without its dimension.
         before, bar, u_after = as_batch(before), as_batch(bar), u_after.reshape(-1, *u_after.shape[-2:])
         for j, s in enumerate(self.systems):
             state, state_bar = of_system(before, j), of_system(bar, j)
-            lin, lmbda = s.linearise(state, paths), np.zeros_like(state[0])
+            lin, lmbda = s.linearise(state, paths.obstacles[j]), np.zeros_like(state[0])
             report[j] = s.solve(lin, s.free * increment_adjoint(s, state_bar), lmbda, self._tolerance, self.limit)
             after = u_after[j].astype(np.float64)
             given = (state, after, state_bar, lmbda, paths.held)
@@ -71,6 +71,9 @@ class ReferenceStepper:
         for total, received in zip(lame, self._received):
             np.add.at(total, region, received.lame)
         return np.array([received.row() for received in self._received]), lame
+
+    def frame_sums(self) -> Array:
+        return np.array([received.frames for received in self._received])
 
     def start_sums(self) -> Array:
         return np.array([received.start for received in self._received])

@@ -23,6 +23,7 @@ class ReferenceTangent:
     def step(
         self,
         directions: Array,
+        moves: Array,
         start: Array | None,
         before: State,
         u_after: Array,
@@ -35,14 +36,14 @@ class ReferenceTangent:
     ) -> None:
         s, limit = self._stepper.systems[0], self._stepper.limit
         u, v, a = (x.reshape(-1, 3).astype(np.float64) for x in before)
-        lin, increment = s.linearise((u, v, a), paths), u_after.reshape(-1, 3).astype(np.float64) - u
+        lin, increment = s.linearise((u, v, a), paths.obstacles[0]), u_after.reshape(-1, 3).astype(np.float64) - u
         by_column = [(Material.of(directions[j]), of_system(changes, j)) for j in range(self._columns)]
         elastic = elasticity_tangents(s, lin, (u, v, a), increment, by_column)
         for j, (by, change) in enumerate(by_column):
             rhs = elastic[:, :, j] + inertia_tangent(s, (u, v, a), increment, by, change)
             if lin.touch is not None:
                 rhs += contact_tangent(s, lin.touch, (u, v, a), increment, by, change)
-            rhs += obstacles_tangent(lin.obstacles, (u, v, a), increment, by, change)
+            rhs += obstacles_tangent(lin.obstacles, (u, v, a), increment, by, moves[j], change)
             if least is not None and np.linalg.norm(rhs) <= least[j]:
                 rhs[...] = 0.0
             solution = guess_tangent(s, change, None if start is None else start[j], paths.held)
