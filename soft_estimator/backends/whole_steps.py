@@ -83,13 +83,14 @@ class StepperFactory(Protocol):
         """A stepper of len(materials) systems.
 
         Args:
-            body: device arrays cell_nodes (C, 8), node_cells (N, 8), gradient_index, cell_region (C,), table (·, 36, 9)
-                [m], position (N, 3) [m], free (N,), volume (N,) [m³], load (N, 3) [N], slot (N, 27), row_start (N +
-                1,), column, held (N,; region that holds a node, -1 for none), point_nodes, point_weight (P, 8),
-                point_start
-                (C + 1,), point_area (P,) [m²]; coarse: the preconditioner's coarse grid, or None; and on the host
-                obstacles, rows of `layout.OBSTACLE` (O, numbers), and tables, the splines' coefficients of fields.
-            spacing_m: edge of a cell. scheme: the 17 coefficients of the integrator, in its own order of fields.
+            body: device arrays cell_nodes (C, 8), node_cells (N, 8), gradient_index, cell_region (C,), table, rows of
+                `layout.CELL`, position (N, 3) [m], free (N,), volume (N,) [m³], load (N, 3) [N], slot (N, 27),
+                row_start (N + 1,), column, held (N,; region that holds a node, -1 for none), near and spread (27, N)
+                [m³], see `fused_setup.mass_stencil`, point_nodes, point_weight (P, 8), point_start (C + 1,), point_area
+                (P,) [m²]; coarse: the preconditioner's coarse grid, or None; and on the host mass_table, consistent
+                masses over the density of corner pairs (rows of table, 36) [m³], obstacles, rows of `layout.OBSTACLE`
+                (O, numbers), and tables, the splines' coefficients of fields.
+            spacing_m: edge of a cell. scheme: the 23 coefficients of the integrator, in its own order of fields.
             contact: 1 with contact, 1 for implicit contact; else 0.
             materials: (S, numbers). start: initial displacements (S, N, 3) [m]. real: precision.
             tolerance, limit: of the linear solver.
