@@ -55,7 +55,7 @@ def test_a_window_has_the_same_effect_as_a_whole_recording() -> None:
     fit = target._fit
     assert fit is not None and not fit.slid
     answer, details = fit.answer(), target.episodes.details
-    rows = fit.rows.stepped(fit._evaluation(fit.at), fit.frames, answer.z - fit.at.z)
+    rows = fit.linear.stepped(answer.z - fit.at.z).at
     jacobian, weight = rows.known_jacobian, rows.weight
     inverse = np.linalg.inv(jacobian.T @ (jacobian * weight[:, None]) + fit.knowledge.information)
     kinds = fit.motion.kinds

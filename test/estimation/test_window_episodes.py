@@ -207,7 +207,7 @@ def test_a_window_is_as_wide_as_its_patches_disagree(torus: Experiment) -> None:
         fit.refine(6, lambda seconds: True)
         assert fit.holds
         step = fit._free_step().by
-        rows = fit.rows.stepped(fit._evaluation(fit.at), fit.frames, step)
+        rows = fit.linear.stepped(step).at
         before = Before(fit.knowledge.information, fit.knowledge.gradient(fit.at.z + step))
         patch = PointPlaces(torus.model.body, 200, fit.motion.backend).patch(fit.frames)
         assert len(np.unique(patch)) >= 6 and (patch >= 0).all()
@@ -231,8 +231,7 @@ def test_a_window_that_has_not_settled_is_as_wide_as_the_way_that_is_left(torus:
     assert not answer.settled and abs(step[0]) > 0.1
     std = np.sqrt(np.diag(answer.covariance))
     assert (std[:2] >= np.abs(step[:2])).all()
-    rows = fit.rows.stepped(fit._evaluation(fit.at), fit.frames, step)
-    own = np.linalg.inv(fit.knowledge.information + fit._data(rows, answer.z)[0])
+    own = np.linalg.inv(fit.knowledge.information + fit.linear.stepped(step).data()[0])
     factor = 1.0 + float(step[:2] @ np.linalg.solve(own[:2, :2], step[:2]))
     np.testing.assert_allclose(answer.covariance, factor * own, rtol=1e-6, atol=1e-9 * answer.covariance.max())
 

@@ -135,11 +135,11 @@ def move_with(
     least, by, step = np.inf, np.zeros_like(moved), np.zeros_like(moved)
     for _ in range(looks):
         seen = motion.look(fit.at.z + by + step, [e.frame for e in fit.frames], like)
-        cost = fit.moved_cost([e.residual for e in seen], moved, by + step)
+        cost = fit.linear.moved_cost([e.residual for e in seen], moved, by + step)
         if not best or cost < least:
             best, least, by = seen, cost, by + step
             from_here = [other.residual - e.jacobian @ by for other, e in zip(best, fit.frames)]
-            step = fit.moved_minimum(from_here, moved) - by
+            step = fit.linear.moved_minimum(from_here, moved) - by
         else:
             step = 0.5 * step
         if near is not None and (np.abs(step[places][: len(near)]) <= near).all():

@@ -14,7 +14,7 @@ import numpy as np
 
 from soft_estimator.estimation.fitting.gauss_newton import Damping, Step, damped_step, minimise
 from soft_estimator.estimation.fitting.uncertainty import touches
-from soft_estimator.estimation.fitting.widening import Before, widening, with_way_left
+from soft_estimator.estimation.fitting.widening import with_way_left
 from soft_estimator.estimation.problem import Evaluation
 from soft_estimator.estimation.residuals.interface import Frame
 from soft_estimator.estimation.residuals.robust import RobustLoss
@@ -28,6 +28,7 @@ from soft_estimator.estimation.window.arrival import (
     rigid_correction,
     with_corrections,
 )
+from soft_estimator.estimation.window.linear_fit import LinearFit
 from soft_estimator.estimation.window.newest import Newest
 from soft_estimator.estimation.window.shape_details import ShapeDetails
 from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
@@ -46,7 +47,6 @@ _ROUGH = 5.0
 _MOST_DAMPING_OF_A_NEW_FRAME = 0.1  # what a frame before could not do, a new one may
 # An answer between frames goes the whole way of its linearisation unless the last steps had to be damped by more.
 _FREE_DAMPING = 1e-2
-_WIDEST = 30.0  # beyond that frames contradict each other so much that nothing of them is information
 TO_THE_END = 12  # simulations at most, on the way that is left to a minimum
 
 
@@ -277,8 +277,8 @@ class WindowFit:
     def answer(self) -> Answer:
         """The minimum as the linearisation sees it, and how sure it is."""
         step = self._free_step()
-        rows = self.rows.stepped(self._evaluation(self.at), self.frames, step.by)
-        data, _ = self._data(rows, self.at.z + step.by)
+        there = self.linear.stepped(step.by)
+        data, _ = there.data()
         covariance = inverse_of(self.knowledge.information + data)
         if self._far(step.by, covariance):  # how far the minimum really is nobody knows yet: about as far as that
             lasting = self._lasting
@@ -290,44 +290,14 @@ class WindowFit:
             self.scale,
             self.touched,
             self._cost(self.at),
-            self._by_fixed(rows),
+            there.by_fixed(),
             self._reaches(self.at, step.by),
         )
 
-    def moved_minimum(self, residuals: list[np.ndarray], before: np.ndarray) -> np.ndarray:
-        """How far the minimum would move, (P,), were the frames' residuals these, and the knowledge before them off by
-        `before` (P,)."""
-        units = self.rows.units(self.frames, self.scale)
-        off = [(other - e.residual) / unit for other, e, unit in zip(residuals, self.frames, units)]
-        return self._pulled(self._evaluation(self.at), before, np.concatenate(off))
-
-    def moved_cost(self, residuals: list[np.ndarray], before: np.ndarray, by: np.ndarray) -> float:
-        """What the frames' residuals cost where the variables moved by `by` (P,), with what is known before, which is
-        off by `before` (P,)."""
-        rows, units = self._evaluation(self.at), self.rows.units(self.frames, self.scale)
-        residual = np.concatenate([one / unit for one, unit in zip(residuals, units)])
-        off, pull = by - before, rows.known_jacobian.T @ (rows.weight * rows.residual)
-        of_before = 0.5 * off @ self.knowledge.information @ off - pull @ off
-        return float(0.5 * rows.weight @ residual**2 + of_before)
-
-    def _by_fixed(self, rows: Evaluation) -> np.ndarray:
-        """Change of the minimum with what is held fixed, (P, K): that of the knowledge before, and that of the rows."""
-        return self._pulled(rows, self.knowledge.by_fixed, np.concatenate(self.rows.by_fixed(self.frames, self.scale)))
-
-    def _pulled(self, rows: Evaluation, before: np.ndarray, off: np.ndarray) -> np.ndarray:
-        """How far the minimum moves, (P, ...), where the knowledge before the frames moves by `before` (P, ...) and the
-        rows' residuals change by `off` (n, ...)."""
-        known = self.knowledge.information
-        return inverse_of(known + rows.information) @ (known @ before - rows.weighted.T @ off)
-
-    def _data(self, at: Evaluation, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the window's frames say of the variables (P, P), and by how much each was taken to spread wider; z: of
-        the evaluation."""
-        information = at.information
-        before = Before(self.knowledge.information, self.knowledge.gradient(z))
-        whole, patch = inverse_of(before.information + information), self.details.places.patch(self.frames)
-        widen = np.minimum(widening(at, whole, 1.0, patch, before), _WIDEST)
-        return information / np.outer(widen, widen), widen
+    @property
+    def linear(self) -> LinearFit:
+        """The frames along the linearisation at hand, with what is known before them."""
+        return LinearFit(self.rows, self.frames, self.scale, self.knowledge, self._evaluation(self.at))
 
     def settled(self, k: int, z: np.ndarray | None = None) -> PredictedFrame:
         """The k-th frame with its residuals where the variables are at z, by default at the answer."""
@@ -392,7 +362,7 @@ class WindowFit:
     def _joined(self, dropped: list[PredictedFrame], forgetting: float) -> tuple[Knowledge, np.ndarray]:
         """Knowledge, and the information of all frames before the window, with these frames joined to them."""
         z, material = self.at.z, np.setdiff1d(np.arange(len(self.at.z)), self.motion.of_start)
-        _, widen = self._data(self._evaluation(self.at), z)
+        _, widen = self.linear.data()
         trust = 1.0 / float(widen[material].max()) ** 2 if len(material) else 1.0
         # Of all frames, of which these are the first: places that are not asked for are forgotten.
         fixed = self.rows.by_fixed(self.frames, self.scale)

@@ -87,7 +87,8 @@ class WindowRows:
         residuals = np.split(residual, np.cumsum([len(e.residual) for e in frames])[:-1])
         weighed, _, _ = weigh_all(self.kinds, [e.frame for e in frames], residuals, self.loss)
         misfit = _summed(weighed.value, residuals)
-        return replace(at, cost=misfit, misfit=misfit, residual=residual, slope=weighed.slope, weight=weighed.weight)
+        seen = replace(at, theta=at.theta + step, residual=residual, slope=weighed.slope, weight=weighed.weight)
+        return replace(seen, cost=misfit, misfit=misfit)
 
     def by_fixed(self, frames: Sequence[PredictedFrame], scale: float) -> list[np.ndarray]:
         """Change of each frame's residuals with what is held fixed, (n, K)."""
