@@ -68,7 +68,11 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     add_computing(parser)
     parser.add_argument(
-        "--time-limit", metavar="S", type=positive(), help="end after so many seconds of search with the best so far"
+        "--time-limit",
+        metavar="S",
+        type=positive(),
+        help="end with the best so far at the first step after so many seconds of search; its interval takes "
+        "simulations more",
     )
     parser.add_argument("--resume", action="store_true", help="go on from where an earlier search into DIR was ended")
     parser.add_argument("--save-frames", action="store_true", help="write the frames used to DIR/frames")
