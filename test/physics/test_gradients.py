@@ -37,10 +37,20 @@ PARAMETERS = Parameters(
 )
 
 
+def ring(spacing_m: float) -> Body:
+    grid = sample(Torus(major_radius_m=0.05, minor_radius_m=0.02, axis=(0, 0.3, 1)), spacing_m)
+    return build_body(grid, region_of=lambda x: (x[:, 0] > 0).astype(int))
+
+
 @pytest.fixture(scope="module")
 def body() -> Body:
-    grid = sample(Torus(major_radius_m=0.05, minor_radius_m=0.02, axis=(0, 0.3, 1)), 0.022)
-    return build_body(grid, region_of=lambda x: (x[:, 0] > 0).astype(int))
+    return ring(0.022)
+
+
+@pytest.fixture(scope="module")
+def finer_body() -> Body:
+    """Of smaller cells, which ν near ½ leaves better conditioned: solves are right to more digits."""
+    return ring(0.018)
 
 
 def make_model(body: Body, scheme: str, support: str, contact: str) -> Model:
@@ -99,12 +109,12 @@ def test_every_derivative(body: Body, scheme: str, support: str, contact: str, s
 @pytest.mark.parametrize(
     "support, poissons_ratio", [("free", 0.45), ("free", 0.499), ("nitsche", 0.45), ("nitsche", 0.49)]
 )
-def test_every_derivative_of_a_nearly_incompressible_body(body: Body, poissons_ratio: float, support: str) -> None:
+def test_every_derivative_of_a_nearly_incompressible_body(finer_body: Body, poissons_ratio: float, support: str) -> None:
     """λ/μ = 2ν/(1-2ν) is 9, 49 and 499 here, ∂λ/∂ν = E (1 + 2ν²)/((1+ν)(1-2ν))² up to 1.7e5 E: the same tolerances.
 
     Three steps and much damping: after two, ν and damping have moved a held body too little for differences to judge.
     """
-    model = make_model(body, "theta", support, "implicit")
+    model = make_model(finer_body, "theta", support, "implicit")
     parameters = replace(PARAMETERS, poissons_ratio=poissons_ratio, stiffness_damping_s=0.02)
     judge = ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s", "plane_offset_m", "rotation_rad")
     check_simulation(lambda p: Simulation(model, p), parameters, 3, judge=judge)
