@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -117,7 +118,7 @@ class CutCells:
     sliver_nodes: np.ndarray
     sliver_volume_weights_m3: np.ndarray
 
-    @property
+    @cached_property
     def element_table(self) -> np.ndarray:
         """What the loops over cells take of each row, (T, 348): `layout.CELL`."""
         rows = len(self.volume_table_m3)

@@ -109,7 +109,9 @@ def test_every_derivative(body: Body, scheme: str, support: str, contact: str, s
 @pytest.mark.parametrize(
     "support, poissons_ratio", [("free", 0.45), ("free", 0.499), ("nitsche", 0.45), ("nitsche", 0.49)]
 )
-def test_every_derivative_of_a_nearly_incompressible_body(finer_body: Body, poissons_ratio: float, support: str) -> None:
+def test_every_derivative_of_a_nearly_incompressible_body(
+    finer_body: Body, poissons_ratio: float, support: str
+) -> None:
     """λ/μ = 2ν/(1-2ν) is 9, 49 and 499 here, ∂λ/∂ν = E (1 + 2ν²)/((1+ν)(1-2ν))² up to 1.7e5 E: the same tolerances.
 
     Three steps and much damping: after two, ν and damping have moved a held body too little for differences to judge.

@@ -11,7 +11,7 @@ from bench_long_run import run_scene
 from bench_robustness import run_scene as run_among_obstacles
 
 from soft_estimator.backends.cpu import CpuBackend
-from soft_estimator.backends.cpu.rotation import closest_rotation
+from soft_estimator.backends.cpu.rotation import closest_rotations
 from soft_estimator.config import SolverConfig
 from soft_estimator.geometry.grid import CORNER_OFFSETS
 from soft_estimator.geometry.rigid import RigidPath
@@ -76,9 +76,13 @@ def test_randomly_displaced_body_finds_its_shape_again(torus, size, scheme):
 
 
 def closest(f):
-    r = np.empty(9)
-    closest_rotation(np.ascontiguousarray(f, dtype=np.float64).ravel(), r, np.empty(9))
-    return r.reshape(3, 3)
+    """By the loops' own way, which takes several at once: among others, it is the same."""
+    among = np.ascontiguousarray(np.stack([np.diag([3.0, 1.0, 0.1]), f, np.eye(3)]), dtype=np.float64).reshape(3, 9)
+    r, alone = np.empty((3, 9)), np.empty((1, 9))
+    closest_rotations(among, r)
+    closest_rotations(among[1:2].copy(), alone)
+    np.testing.assert_allclose(r[1], alone[0], atol=1e-15)
+    return r[1].reshape(3, 3)
 
 
 def by_svd(f):

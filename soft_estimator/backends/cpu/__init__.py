@@ -29,6 +29,7 @@ from soft_estimator.backends.cpu import (
 )
 from soft_estimator.backends.cpu import joint as joint_loops
 from soft_estimator.backends.cpu import multigrid as multigrid_loops
+from soft_estimator.backends.cpu.lanes import LANES
 from soft_estimator.backends.cpu.sums import sums
 
 
@@ -40,7 +41,7 @@ class CpuBackend:
     # Not surely faster here (steps and gradients took 0.5 to 2.5 times as long on a busy machine), and every loop would
     # be compiled twice. Loose solves of several columns have single precision of their own (`physics/solver.py`).
     single_precision = False
-    column_multiple = 8  # width of several columns that the loops run over at full speed
+    column_multiple = LANES  # width of several columns that the loops run over at full speed
     stepper = guard = tangent_stepper = observer = None  # loops only
     pressures = pressure
     multigrid = multigrid_loops

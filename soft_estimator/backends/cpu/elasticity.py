@@ -1,4 +1,4 @@
-"""Corotated linear elasticity of the cells with mean dilatation, without ever forming an element matrix.
+"""Corotated linear elasticity of the cells with mean dilatation.
 
 With G = ∫∇N_p ∇N_qᵀ, b_p = ∫∇N_p and V over the filled part of a cell, the 3x3 block of its corners p, q is
 
@@ -6,8 +6,9 @@ With G = ∫∇N_p ∇N_qᵀ, b_p = ∫∇N_p and V over the filled part of a ce
 
 and turning the cell by R turns G into R G Rᵀ and b into R b: shear acts point by point, pressure on the cell's mean
 dilatation alone, so cells do not lock as ν → ½. The geometry is stored once (`table` of rows laid out as
-`layout.CELL`, one for all full cells and one for each cut cell), and λ, μ, E stay plain arguments. Every sum runs in a
-fixed order: results do not depend on the number of threads.
+`layout.CELL`, one for all full cells and one for each cut cell), and λ, μ, E stay plain arguments; forces, energies
+and matrices take the cells' `stiffness`, made of it once. Every sum runs in a fixed order: results do not depend on the
+number of threads.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import CHUNK_OF_CELLS, by_size, njit, prange
+from soft_estimator.backends.cpu.lanes import LANES, lanes_of, nothing_of, put
+from soft_estimator.backends.cpu.stiffness import stiffness_of
 from soft_estimator.backends.layout import CELL, place
 
 _FAST = {"contract"}  # fused multiply-add; no reordering, NaN and infinity keep their meaning
@@ -25,7 +28,7 @@ MEAN = place(CELL, "dilatation").start  # where b_p/√V begins in a row of the 
 def _cell_product(table_row: np.ndarray, w: np.ndarray, by_lame: np.ndarray, by_shear: np.ndarray) -> None:
     """by_lame = b bᵀ/V w and by_shear = (Gᵀ + tr G - ⅔ G + ⅔ b bᵀ/V) w of one cell; w and both results (8, 3).
 
-    Scalars only, as in `_add_turned_block`: 0.66 µs a cell where loops over rows took 0.84.
+    Scalars only: 0.66 µs a cell where loops over rows took 0.84.
     """
     third, left = w.dtype.type(2.0 / 3.0), w.dtype.type(1.0 / 3.0)
     for p in range(8):
@@ -95,7 +98,47 @@ def _turn_back(r: np.ndarray, y: np.ndarray, share: float, spacing: float, w: np
             w[p, 2] -= share * spacing
 
 
+@njit(cache=True, fastmath=_FAST)
+def _stiff_times(stiffness: np.ndarray, row: int, w: np.ndarray, out: np.ndarray) -> None:
+    """out (3, 8) = K̂ w of one cell, direction by direction; w (8, 3)."""
+    k0, k1, k2 = nothing_of(out), nothing_of(out), nothing_of(out)
+    for p in range(8):
+        for b in range(3):
+            at, each = 9 * LANES * (8 * row + p) + 3 * LANES * b, w[p, b]
+            k0 += each * lanes_of(stiffness, at)
+            k1 += each * lanes_of(stiffness, at + LANES)
+            k2 += each * lanes_of(stiffness, at + 2 * LANES)
+    put(k0, out, 0)
+    put(k1, out, LANES)
+    put(k2, out, 2 * LANES)
+
+
 @njit(parallel=True, cache=True, fastmath=_FAST)
+def _forces(
+    u: np.ndarray,
+    z: np.ndarray,
+    share: float,
+    r: np.ndarray,
+    cell_nodes: np.ndarray,
+    gradient_index: np.ndarray,
+    stiffness: np.ndarray,
+    young: np.ndarray,
+    spacing: float,
+    out: np.ndarray,
+) -> None:
+    cells = cell_nodes.shape[0]
+    for chunk in prange((cells + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
+        y, w, k = np.empty((8, 3)), np.empty((8, 3)), np.empty((3, 8))
+        for c in range(chunk * CHUNK_OF_CELLS, min(cells, (chunk + 1) * CHUNK_OF_CELLS)):
+            _corner_vectors(cell_nodes[c], u, z, share, spacing, y)
+            _turn_back(r[c], y, share, spacing, w)
+            _stiff_times(stiffness, gradient_index[c], w, k)
+            for p in range(8):
+                k0, k1, k2 = young[c] * k[0, p], young[c] * k[1, p], young[c] * k[2, p]
+                for a in range(3):
+                    out[c, 3 * p + a] = r[c, 3 * a] * k0 + r[c, 3 * a + 1] * k1 + r[c, 3 * a + 2] * k2
+
+
 def cell_forces(
     u: np.ndarray,
     z: np.ndarray,
@@ -118,23 +161,35 @@ def cell_forces(
         u, z: nodal vectors [m], (N, 3). r: cell rotations (C, 9). young: E of each cell [Pa], (C,).
         lam, mu: Lamé parameters of a material with E = 1 Pa. out: (C, 24), corner p at 3p.
     """
-    cells = cell_nodes.shape[0]
-    for chunk in prange((cells + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
-        y, w = np.empty((8, 3), out.dtype), np.empty((8, 3), out.dtype)
-        by_lame, by_shear = np.empty((8, 3), out.dtype), np.empty((8, 3), out.dtype)
-        for c in range(chunk * CHUNK_OF_CELLS, min(cells, (chunk + 1) * CHUNK_OF_CELLS)):
-            _corner_vectors(cell_nodes[c], u, z, share, spacing, y)
-            _turn_back(r[c], y, share, spacing, w)
-            _cell_product(table[gradient_index[c]], w, by_lame, by_shear)
-            for p in range(8):
-                k0 = young[c] * (lam * by_lame[p, 0] + mu * by_shear[p, 0])
-                k1 = young[c] * (lam * by_lame[p, 1] + mu * by_shear[p, 1])
-                k2 = young[c] * (lam * by_lame[p, 2] + mu * by_shear[p, 2])
-                for a in range(3):
-                    out[c, 3 * p + a] = r[c, 3 * a] * k0 + r[c, 3 * a + 1] * k1 + r[c, 3 * a + 2] * k2
+    _forces(u, z, share, r, cell_nodes, gradient_index, stiffness_of(table, lam, mu), young, spacing, out)
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
+def _energies(
+    u: np.ndarray,
+    zero: np.ndarray,
+    r: np.ndarray,
+    cell_nodes: np.ndarray,
+    gradient_index: np.ndarray,
+    stiffness: np.ndarray,
+    young: np.ndarray,
+    spacing: float,
+    out: np.ndarray,
+) -> None:
+    cells = cell_nodes.shape[0]
+    for chunk in prange((cells + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
+        y, w, k = np.empty((8, 3)), np.empty((8, 3)), np.empty((3, 8))
+        for c in range(chunk * CHUNK_OF_CELLS, min(cells, (chunk + 1) * CHUNK_OF_CELLS)):
+            _corner_vectors(cell_nodes[c], u, zero, 1.0, spacing, y)
+            _turn_back(r[c], y, 1.0, spacing, w)
+            _stiff_times(stiffness, gradient_index[c], w, k)
+            total = 0.0
+            for p in range(8):
+                for a in range(3):
+                    total += w[p, a] * k[a, p]
+            out[c] = 0.5 * young[c] * total
+
+
 def cell_energies(
     u: np.ndarray,
     zero: np.ndarray,
@@ -149,18 +204,7 @@ def cell_energies(
     out: np.ndarray,
 ) -> None:
     """Elastic energy ½ wᵀ K̂ w of every cell [J], w = Rᵀ(x+u) - x; zero is a nodal vector of zeros; out (C,)."""
-    cells = cell_nodes.shape[0]
-    for chunk in prange((cells + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
-        y, w, by_lame, by_shear = np.empty((8, 3)), np.empty((8, 3)), np.empty((8, 3)), np.empty((8, 3))
-        for c in range(chunk * CHUNK_OF_CELLS, min(cells, (chunk + 1) * CHUNK_OF_CELLS)):
-            _corner_vectors(cell_nodes[c], u, zero, 1.0, spacing, y)
-            _turn_back(r[c], y, 1.0, spacing, w)
-            _cell_product(table[gradient_index[c]], w, by_lame, by_shear)
-            total = 0.0
-            for p in range(8):
-                for a in range(3):
-                    total += w[p, a] * (lam * by_lame[p, a] + mu * by_shear[p, a])
-            out[c] = 0.5 * young[c] * total
+    _energies(u, zero, r, cell_nodes, gradient_index, stiffness_of(table, lam, mu), young, spacing, out)
 
 
 @by_size(rows=1, fastmath=_FAST)
@@ -174,46 +218,57 @@ def gather(cell_values: np.ndarray, node_cells: np.ndarray, scale: float, out: n
                     out[i, a] += scale * cell_values[c, 3 * p + a]
 
 
-@njit(cache=True, fastmath=_FAST, inline="always")
-def _add_turned_block(
-    row: np.ndarray,
-    p: int,
-    q: int,
-    turn: tuple[float, ...],
-    pressure: tuple[float, float, float],
-    mu: float,
-    block: np.ndarray,
-) -> None:
-    """block += R (μ(Gᵀ + tr(G) I - ⅔ G) + pressure b_qᵀ/√V) Rᵀ. Scalars only: it runs 64 times a cell."""
-    low, high = min(p, q), max(p, q)
-    k = 9 * (low * 8 - low * (low - 1) // 2 + high - low)
-    e0, e1, e2, e3, e4 = row[k], row[k + 1], row[k + 2], row[k + 3], row[k + 4]
-    e5, e6, e7, e8 = row[k + 5], row[k + 6], row[k + 7], row[k + 8]
-    trace, third = mu * (e0 + e4 + e8), mu * (2.0 / 3.0)
-    first, second = (mu, -third) if p > q else (-third, mu)  # of G and Gᵀ as they stand in the table
-    m0, m1, m2 = pressure
-    n0, n1, n2 = row[MEAN + 3 * q], row[MEAN + 3 * q + 1], row[MEAN + 3 * q + 2]
-    both = mu - third
-    g0, g4, g8 = both * e0 + m0 * n0, both * e4 + m1 * n1, both * e8 + m2 * n2
-    g1, g3 = first * e1 + second * e3 + m0 * n1, first * e3 + second * e1 + m1 * n0
-    g2, g6 = first * e2 + second * e6 + m0 * n2, first * e6 + second * e2 + m2 * n0
-    g5, g7 = first * e5 + second * e7 + m1 * n2, first * e7 + second * e5 + m2 * n1
-    r0, r1, r2, r3, r4, r5, r6, r7, r8 = turn
-    a0, a1, a2 = r0 * g0 + r1 * g3 + r2 * g6, r0 * g1 + r1 * g4 + r2 * g7, r0 * g2 + r1 * g5 + r2 * g8
-    b0, b1, b2 = r3 * g0 + r4 * g3 + r5 * g6, r3 * g1 + r4 * g4 + r5 * g7, r3 * g2 + r4 * g5 + r5 * g8
-    c0, c1, c2 = r6 * g0 + r7 * g3 + r8 * g6, r6 * g1 + r7 * g4 + r8 * g7, r6 * g2 + r7 * g5 + r8 * g8
-    block[0] += a0 * r0 + a1 * r1 + a2 * r2 + trace
-    block[1] += a0 * r3 + a1 * r4 + a2 * r5
-    block[2] += a0 * r6 + a1 * r7 + a2 * r8
-    block[3] += b0 * r0 + b1 * r1 + b2 * r2
-    block[4] += b0 * r3 + b1 * r4 + b2 * r5 + trace
-    block[5] += b0 * r6 + b1 * r7 + b2 * r8
-    block[6] += c0 * r0 + c1 * r1 + c2 * r2
-    block[7] += c0 * r3 + c1 * r4 + c2 * r5
-    block[8] += c0 * r6 + c1 * r7 + c2 * r8 + trace
+@njit(cache=True, fastmath=_FAST)
+def _turned_blocks(stiffness: np.ndarray, row: int, p: int, scale: float, r: np.ndarray, out: np.ndarray) -> None:
+    """out (9, 8) = scale R K̂ Rᵀ between corner p of one cell, its rows, and all eight corners."""
+    at = 9 * LANES * (8 * row + p)
+    r0, r1, r2, r3, r4, r5, r6, r7, r8 = r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]
+    for b in range(3):
+        k0, k1 = lanes_of(stiffness, at + b * LANES), lanes_of(stiffness, at + (3 + b) * LANES)
+        k2 = lanes_of(stiffness, at + (6 + b) * LANES)
+        put(scale * (r0 * k0 + r1 * k1 + r2 * k2), out, b * LANES)
+        put(scale * (r3 * k0 + r4 * k1 + r5 * k2), out, (3 + b) * LANES)
+        put(scale * (r6 * k0 + r7 * k1 + r8 * k2), out, (6 + b) * LANES)
+    for a in range(3):
+        to = 3 * a * LANES
+        m0, m1, m2 = lanes_of(out, to), lanes_of(out, to + LANES), lanes_of(out, to + 2 * LANES)
+        put(r0 * m0 + r1 * m1 + r2 * m2, out, to)
+        put(r3 * m0 + r4 * m1 + r5 * m2, out, to + LANES)
+        put(r6 * m0 + r7 * m1 + r8 * m2, out, to + 2 * LANES)
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)
+def _assemble(
+    r: np.ndarray,
+    node_cells: np.ndarray,
+    gradient_index: np.ndarray,
+    stiffness: np.ndarray,
+    young: np.ndarray,
+    scale: float,
+    inertia: np.ndarray,
+    row_start: np.ndarray,
+    slot: np.ndarray,
+    blocks: np.ndarray,
+) -> None:
+    nodes = node_cells.shape[0]
+    for chunk in prange((nodes + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
+        turned = np.empty((9, LANES))
+        for i in range(chunk * CHUNK_OF_CELLS, min(nodes, (chunk + 1) * CHUNK_OF_CELLS)):
+            for k in range(row_start[i], row_start[i + 1]):
+                for a in range(9):
+                    blocks[k, a] = inertia[k] if a % 4 == 0 else 0
+            for p in range(8):
+                c = node_cells[i, p]
+                if c < 0:
+                    continue
+                _turned_blocks(stiffness, gradient_index[c], p, scale * young[c], r[c], turned)
+                for q in range(8):
+                    offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
+                    to = slot[i, offset]
+                    for a in range(9):
+                        blocks[to, a] += turned[a, q]
+
+
 def assemble(
     r: np.ndarray,
     node_cells: np.ndarray,
@@ -235,22 +290,8 @@ def assemble(
         row_start: (N+1,). slot: place of the 27 neighbours, (N, 27).
         blocks: out, 3x3 blocks row-major, (row_start[N], 9).
     """
-    for i in prange(node_cells.shape[0]):
-        for k in range(row_start[i], row_start[i + 1]):
-            for a in range(9):
-                blocks[k, a] = inertia[k] if a % 4 == 0 else 0
-        for p in range(8):
-            c = node_cells[i, p]
-            if c < 0:
-                continue
-            stiff = scale * young[c]
-            row, k = table[gradient_index[c]], MEAN + 3 * p
-            turn = (r[c, 0], r[c, 1], r[c, 2], r[c, 3], r[c, 4], r[c, 5], r[c, 6], r[c, 7], r[c, 8])
-            bulk = stiff * (lam + mu * (2.0 / 3.0))
-            pressure = (bulk * row[k], bulk * row[k + 1], bulk * row[k + 2])
-            for q in range(8):
-                offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
-                _add_turned_block(row, p, q, turn, pressure, stiff * mu, blocks[slot[i, offset]])
+    cells = (gradient_index, stiffness_of(table, lam, mu), young)
+    _assemble(r, node_cells, *cells, scale, inertia, row_start, slot, blocks)
 
 
 @njit(parallel=True, cache=True, fastmath=_FAST)

@@ -5,10 +5,13 @@ Dot products are summed over fixed chunks of rows and then in order, so that any
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import by_size, fitting_threads, njit, prange
+from soft_estimator.backends.cpu.compiled import ONE_THREAD_BELOW, by_size, fitting_threads, njit, prange
 from soft_estimator.backends.cpu.joint_factor import NOTHING, solve_joint
+from soft_estimator.backends.cpu.lanes import first_three, four_of, no_four, put
 from soft_estimator.backends.joint_loops import JointBlock
 
 _CHUNK = 512
@@ -53,13 +56,14 @@ def multiply_scalars(
                 out[i, a] += value * x[j, a]
 
 
-@njit(parallel=True, cache=True)  # a row of zeros gives infinity; on one thread it would be an exception
+@by_size(rows=2)
 def invert_diagonal(blocks: np.ndarray, slot: np.ndarray, free: np.ndarray, out: np.ndarray) -> None:
     """Inverse of every diagonal block, zero for nodes that are not free; out (N, 9)."""
     for i in prange(out.shape[0]):
         m = blocks[slot[i, 13]]
         c0, c1, c2 = m[4] * m[8] - m[5] * m[7], m[5] * m[6] - m[3] * m[8], m[3] * m[7] - m[4] * m[6]
-        inverse = free[i] / (m[0] * c0 + m[1] * c1 + m[2] * c2)
+        determinant = m[0] * c0 + m[1] * c1 + m[2] * c2
+        inverse = free[i] / determinant if determinant != 0 else np.inf
         out[i, 0], out[i, 3], out[i, 6] = c0 * inverse, c1 * inverse, c2 * inverse
         out[i, 1], out[i, 4] = (m[2] * m[7] - m[1] * m[8]) * inverse, (m[0] * m[8] - m[2] * m[6]) * inverse
         out[i, 7] = (m[1] * m[6] - m[0] * m[7]) * inverse
@@ -75,7 +79,43 @@ def _sum(partial: np.ndarray) -> float:
     return total
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST)
+@njit(cache=True, fastmath=_FAST)
+def _residual_of(
+    first: int,
+    last: int,
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    r: np.ndarray,
+) -> float:
+    total = 0.0
+    for i in range(first, last):
+        y0, y1, y2 = _row_times(i, row_start, column, blocks, x)
+        r[i, 0], r[i, 1], r[i, 2] = free[i] * (b[i, 0] - y0), free[i] * (b[i, 1] - y1), free[i] * (b[i, 2] - y2)
+        total += r[i, 0] * r[i, 0] + r[i, 1] * r[i, 1] + r[i, 2] * r[i, 2]
+    return total
+
+
+@njit(parallel=True, cache=True)
+def _residuals_on_threads(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    r: np.ndarray,
+    partial: np.ndarray,
+) -> None:
+    for chunk in prange(partial.shape[0]):
+        last = min(b.shape[0], (chunk + 1) * _CHUNK)
+        partial[chunk, 0] = _residual_of(chunk * _CHUNK, last, row_start, column, blocks, b, x, free, r)
+
+
+@njit(cache=True)
 def _residual(
     row_start: np.ndarray,
     column: np.ndarray,
@@ -88,17 +128,88 @@ def _residual(
 ) -> float:
     """r = b - A x on the free nodes; returns |r|²."""
     n = b.shape[0]
-    for chunk in prange(partial.shape[0]):
-        total = 0.0
-        for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-            y0, y1, y2 = _row_times(i, row_start, column, blocks, x)
-            r[i, 0], r[i, 1], r[i, 2] = free[i] * (b[i, 0] - y0), free[i] * (b[i, 1] - y1), free[i] * (b[i, 2] - y2)
-            total += r[i, 0] * r[i, 0] + r[i, 1] * r[i, 1] + r[i, 2] * r[i, 2]
-        partial[chunk, 0] = total
+    if n < ONE_THREAD_BELOW:
+        return _residual_of(0, n, row_start, column, blocks, b, x, free, r)
+    _residuals_on_threads(row_start, column, blocks, b, x, free, r, partial)
     return _sum(partial[:, 0])
 
 
-@by_size(rows=5, fastmath=_FAST)
+class Upper(NamedTuple):
+    """The blocks of a symmetric matrix on and right of the diagonal: of each row its own first, (N+1,), (B,), (B+1, 9).
+
+    Half of the matrix is half of what a product reads from memory, and where a block is at hand its transpose is, too.
+    One thread's work: sums of a node come from several rows.
+    """
+
+    start: np.ndarray
+    column: np.ndarray
+    blocks: np.ndarray
+
+
+@njit(cache=True, fastmath=_FAST)
+def _upper_and_residual(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    r: np.ndarray,
+) -> tuple[Upper, float]:
+    """The blocks, and r = b - A x on the free nodes, |r|², on the way."""
+    n = row_start.shape[0] - 1
+    most = (column.shape[0] + n) // 2
+    # One block more than there are: rows of three are read as four numbers.
+    start, columns, out = np.zeros(n + 1, np.int64), np.zeros(most, column.dtype), np.zeros((most + 1, 9), blocks.dtype)
+    count, total = 0, 0.0
+    for i in range(n):
+        for k in range(row_start[i], row_start[i + 1]):
+            if column[k] >= i:
+                columns[count] = column[k]
+                for a in range(9):
+                    out[count, a] = blocks[k, a]
+                count += 1
+        start[i + 1] = count
+        total += _residual_of(i, i + 1, row_start, column, blocks, b, x, free, r)
+    return Upper(start, columns, out), total
+
+
+@njit(cache=True, fastmath=_FAST)
+def _times_upper(upper: Upper, p: np.ndarray, out: np.ndarray) -> None:
+    """out = A p; p and out (N, 4), whose fourth numbers are anything."""
+    start, column, blocks = upper
+    n = p.shape[0]
+    for i in range(n):
+        put(no_four(out), out, 4 * i)
+    for i in range(n):
+        x0, x1, x2 = p[i, 0], p[i, 1], p[i, 2]
+        y0, y1, y2 = no_four(blocks), no_four(blocks), no_four(blocks)
+        own = start[i]
+        for k in range(own + 1, start[i + 1]):
+            j = 4 * column[k]
+            b0, b1, b2 = four_of(blocks, 9 * k), four_of(blocks, 9 * k + 3), four_of(blocks, 9 * k + 6)
+            x = four_of(p, j)
+            y0 += b0 * x
+            y1 += b1 * x
+            y2 += b2 * x
+            put(four_of(out, j) + x0 * b0 + x1 * b1 + x2 * b2, out, j)
+        d = blocks[own]
+        out[i, 0] += first_three(y0) + (d[0] * x0 + d[1] * x1 + d[2] * x2)
+        out[i, 1] += first_three(y1) + (d[3] * x0 + d[4] * x1 + d[5] * x2)
+        out[i, 2] += first_three(y2) + (d[6] * x0 + d[7] * x1 + d[8] * x2)
+
+
+@njit(cache=True, fastmath=_FAST)
+def _left_over(ax: np.ndarray, b: np.ndarray, free: np.ndarray, r: np.ndarray) -> float:
+    """r = b - A x on the free nodes, from A x; returns |r|²."""
+    total = 0.0
+    for i in range(b.shape[0]):
+        for a in range(3):
+            r[i, a] = free[i] * (b[i, a] - ax[i, a])
+            total += r[i, a] * r[i, a]
+    return total
+
+
 def iterate(
     row_start: np.ndarray,
     column: np.ndarray,
@@ -119,28 +230,64 @@ def iterate(
         iterations, relative residual, status (0 converged, 1 iteration limit, 2 breakdown, 3 stalled above the
         tolerance).
     """
+    # Rows of four numbers, the last of which is anything: they are vectors of the processor.
+    turn, rows = np.zeros((len(free), 3, 4), x.dtype), np.zeros((len(free), 4), x.dtype)
+    turn[:, :, :3], rows[:, :3] = inverse.reshape(-1, 3, 3), x
+    held = np.where(free[:, None] == 0, rows, 0)
+    reference = float(np.linalg.norm(free[:, None] * b))
+    if held.any():
+        partial = np.zeros((-(-len(free) // _CHUNK), 2))
+        square = _residual(row_start, column, blocks, b, held, free, np.empty_like(x), partial)
+        reference = float(np.sqrt(square))
+    if reference == 0.0:
+        x[...] = held[:, :3]
+        return 0, 0.0, CONVERGED
+    found = _descend(row_start, column, blocks, turn, joint, b, rows, free, reference, tolerance, limit)
+    x[...] = rows[:, :3]
+    return found
+
+
+@by_size(rows=5, fastmath=_FAST)
+def _descend(
+    row_start: np.ndarray,
+    column: np.ndarray,
+    blocks: np.ndarray,
+    turn: np.ndarray,
+    joint: JointBlock,
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    reference: float,
+    tolerance: float,
+    limit: int,
+) -> tuple[int, float, int]:
+    """`iterate`'s work on rows of four numbers; turn: the inverse diagonal blocks, which are symmetric, (N, 3, 4).
+
+    reference: what |r| is measured by.
+    """
     n = b.shape[0]
     chunks = (n + _CHUNK - 1) // _CHUNK
     partial = np.zeros((chunks, 2))
-    r, z, p, ap = np.empty_like(x), np.empty_like(x), np.empty_like(x), np.empty_like(x)
-    for i in prange(n):
-        for a in range(3):
-            p[i, a] = x[i, a] if free[i] == 0 else 0
-    reference = np.sqrt(_residual(row_start, column, blocks, b, p, free, r, partial))
-    residual = np.sqrt(_residual(row_start, column, blocks, b, x, free, r, partial))
+    r, p, z, ap = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    few = n < ONE_THREAD_BELOW
+    if few:
+        upper, left = _upper_and_residual(row_start, column, blocks, b, x, free, r)
+    else:
+        upper = Upper(np.zeros(0, np.int64), column[:0], blocks[:0])
+        left = _residual(row_start, column, blocks, b, x, free, r, partial)
+    residual = np.sqrt(left)
     if not np.isfinite(reference) or not np.isfinite(residual):
         return 0, np.inf, BREAKDOWN
-    if reference == 0.0:
-        for i in prange(n):
-            for a in range(3):
-                x[i, a] = x[i, a] if free[i] == 0 else 0
-        return 0, 0.0, CONVERGED
     rz = 0.0
     restarts, fresh = 0, True
     for iteration in range(limit):
         if residual <= tolerance * reference:
             # The recurred residual may drift from the true one: believe only the latter.
-            residual = np.sqrt(_residual(row_start, column, blocks, b, x, free, r, partial))
+            if few:
+                _times_upper(upper, x, ap)
+                residual = np.sqrt(_left_over(ap, b, free, r))
+            else:
+                residual = np.sqrt(_residual(row_start, column, blocks, b, x, free, r, partial))
             if residual <= 2.0 * tolerance * reference:
                 return iteration, residual / reference, CONVERGED
             if restarts == 3:
@@ -148,45 +295,44 @@ def iterate(
             restarts, fresh = restarts + 1, True
         if fresh:
             for chunk in prange(chunks):
-                total = 0.0
+                product = no_four(turn)
                 for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-                    for a in range(3):
-                        z[i, a] = (
-                            inverse[i, 3 * a] * r[i, 0]
-                            + inverse[i, 3 * a + 1] * r[i, 1]
-                            + inverse[i, 3 * a + 2] * r[i, 2]
-                        )
-                        p[i, a] = z[i, a]
-                        total += r[i, a] * z[i, a]
-                partial[chunk, 0] = total
+                    each = r[i, 0] * four_of(turn, 12 * i)
+                    each += r[i, 1] * four_of(turn, 12 * i + 4)
+                    each += r[i, 2] * four_of(turn, 12 * i + 8)
+                    put(each, p, 4 * i)
+                    product += four_of(r, 4 * i) * each
+                partial[chunk, 0] = first_three(product)
             rz = _sum(partial[:, 0])
             if joint.nodes.shape[0] > 0:
                 rz += solve_joint(joint, r, p)
             fresh = False
+        if few:
+            _times_upper(upper, p, ap)
         for chunk in prange(chunks):
-            total = 0.0
+            product = no_four(p)
             for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-                y0, y1, y2 = _row_times(i, row_start, column, blocks, p)
-                ap[i, 0], ap[i, 1], ap[i, 2] = y0, y1, y2
-                total += p[i, 0] * y0 + p[i, 1] * y1 + p[i, 2] * y2
-            partial[chunk, 0] = total
+                if not few:
+                    ap[i, 0], ap[i, 1], ap[i, 2] = _row_times(i, row_start, column, blocks, p)
+                product += four_of(p, 4 * i) * four_of(ap, 4 * i)
+            partial[chunk, 0] = first_three(product)
         pap = _sum(partial[:, 0])
         if not (pap > 0.0 and np.isfinite(pap)):
             return iteration, residual / reference, BREAKDOWN
         alpha = x.dtype.type(rz / pap)
         for chunk in prange(chunks):
-            square = product = 0.0
+            square, product = no_four(x), no_four(x)
             for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-                for a in range(3):
-                    x[i, a] += alpha * p[i, a]
-                    r[i, a] -= alpha * free[i] * ap[i, a]
-                for a in range(3):
-                    z[i, a] = (
-                        inverse[i, 3 * a] * r[i, 0] + inverse[i, 3 * a + 1] * r[i, 1] + inverse[i, 3 * a + 2] * r[i, 2]
-                    )
-                    square += r[i, a] * r[i, a]
-                    product += r[i, a] * z[i, a]
-            partial[chunk, 0], partial[chunk, 1] = square, product
+                put(four_of(x, 4 * i) + alpha * four_of(p, 4 * i), x, 4 * i)
+                rest = four_of(r, 4 * i) - (alpha * free[i]) * four_of(ap, 4 * i)
+                put(rest, r, 4 * i)
+                each = r[i, 0] * four_of(turn, 12 * i)
+                each += r[i, 1] * four_of(turn, 12 * i + 4)
+                each += r[i, 2] * four_of(turn, 12 * i + 8)
+                put(each, z, 4 * i)
+                square += rest * rest
+                product += rest * each
+            partial[chunk, 0], partial[chunk, 1] = first_three(square), first_three(product)
         residual = np.sqrt(_sum(partial[:, 0]))
         new_rz = _sum(partial[:, 1])
         if joint.nodes.shape[0] > 0:
@@ -196,8 +342,7 @@ def iterate(
         beta = x.dtype.type(new_rz / rz) if rz > 0.0 else x.dtype.type(0)
         rz = new_rz
         for i in prange(n):
-            for a in range(3):
-                p[i, a] = z[i, a] + beta * p[i, a]
+            put(four_of(z, 4 * i) + beta * four_of(p, 4 * i), p, 4 * i)
     return limit, residual / reference, LIMIT
 
 

@@ -12,13 +12,14 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import by_size, fitting_threads, njit, prange
 from soft_estimator.backends.cpu.joint_factor import NOTHING, solve_joint_many
+from soft_estimator.backends.cpu.lanes import LANES, in_double, lanes_of, nothing_of, put
 from soft_estimator.backends.cpu.linear import _CHUNK, BREAKDOWN, CONVERGED, LIMIT, STALLED, iterate
 from soft_estimator.backends.cpu.product_many import row_times_many, sum_chunks
 from soft_estimator.backends.cpu.solve_many import DONE, solve_by
 from soft_estimator.backends.joint_loops import JointBlock
 
 _FAST = {"contract"}
-_GROUP = 8  # columns that the inner loops run over at full speed, `CpuBackend.column_multiple`
+_GROUP = LANES  # columns that the inner loops run over at full speed, `CpuBackend.column_multiple`
 # So many are sooner solved one after the other than as a group: of 208 nodes one takes 0.44 ms, a group 2.9 ms.
 _FEW = 3
 
@@ -48,19 +49,21 @@ def _turn_to(
     n, width = r.shape[0], r.shape[2]
     other = np.zeros_like(partial)
     for chunk in prange(partial.shape[0]):
-        total, product = np.zeros(width), np.zeros(width)
-        for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-            for a in range(3):
-                for j in range(width):
-                    p[i, a, j] = (
-                        inverse[i, 3 * a] * r[i, 0, j]
-                        + inverse[i, 3 * a + 1] * r[i, 1, j]
-                        + inverse[i, 3 * a + 2] * r[i, 2, j]
-                    )
-                    product[j] += r[i, a, j] * p[i, a, j]
-                    total[j] += r[i, a, j] * r[i, a, j]
-        for j in range(width):
-            partial[chunk, j], other[chunk, j] = total[j], product[j]
+        for c in range(0, width, LANES):
+            total, product = nothing_of(partial), nothing_of(partial)
+            for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+                at = 3 * width * i + c
+                r0, r1, r2 = lanes_of(r, at), lanes_of(r, at + width), lanes_of(r, at + 2 * width)
+                z0 = inverse[i, 0] * r0 + inverse[i, 1] * r1 + inverse[i, 2] * r2
+                z1 = inverse[i, 3] * r0 + inverse[i, 4] * r1 + inverse[i, 5] * r2
+                z2 = inverse[i, 6] * r0 + inverse[i, 7] * r1 + inverse[i, 8] * r2
+                put(z0, p, at)
+                put(z1, p, at + width)
+                put(z2, p, at + 2 * width)
+                total += in_double(r0 * r0 + r1 * r1 + r2 * r2)
+                product += in_double(r0 * z0 + r1 * z1 + r2 * z2)
+            put(total, partial, chunk * width + c)
+            put(product, other, chunk * width + c)
     sum_chunks(partial, square)
     sum_chunks(other, rz)
     if joint.nodes.shape[0] > 0:
@@ -104,15 +107,19 @@ def _descend(
             return iteration, CONVERGED
         for chunk in prange(chunks):
             y = np.empty((3, width), x.dtype)
-            total = np.zeros(width)
+            for c in range(0, width, LANES):
+                put(nothing_of(partial), partial, chunk * width + c)
             for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
                 row_times_many(i, row_start, column, blocks, p, y)
-                for a in range(3):
-                    for j in range(width):
-                        ap[i, a, j] = y[a, j]
-                        total[j] += p[i, a, j] * y[a, j]
-            for j in range(width):
-                partial[chunk, j] = total[j]
+                for c in range(0, width, LANES):
+                    product = nothing_of(x)
+                    for a in range(3):
+                        at = width * (3 * i + a) + c
+                        each = lanes_of(y, width * a + c)
+                        product += lanes_of(p, at) * each
+                        put(each, ap, at)
+                    at = chunk * width + c
+                    put(lanes_of(partial, at) + in_double(product), partial, at)
         sum_chunks(partial, pap)
         for j in range(width):
             going = square[j] > DONE * DONE
@@ -120,23 +127,25 @@ def _descend(
                 return iteration, BREAKDOWN
             alpha[j] = rz[j] / pap[j] if going else 0.0
         for chunk in prange(chunks):
-            total, product = np.zeros(width), np.zeros(width)
-            for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-                for a in range(3):
-                    for j in range(width):
-                        x[i, a, j] += alpha[j] * p[i, a, j]
-                        r[i, a, j] -= alpha[j] * free[i] * ap[i, a, j]
-                for a in range(3):
-                    for j in range(width):
-                        z[i, a, j] = (
-                            inverse[i, 3 * a] * r[i, 0, j]
-                            + inverse[i, 3 * a + 1] * r[i, 1, j]
-                            + inverse[i, 3 * a + 2] * r[i, 2, j]
-                        )
-                        total[j] += r[i, a, j] * r[i, a, j]
-                        product[j] += r[i, a, j] * z[i, a, j]
-            for j in range(width):
-                partial[chunk, j], other[chunk, j] = total[j], product[j]
+            for c in range(0, width, LANES):
+                total, product, along = nothing_of(partial), nothing_of(partial), lanes_of(alpha, c)
+                for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+                    at = 3 * width * i + c
+                    for a in range(3):
+                        to = at + a * width
+                        put(lanes_of(x, to) + along * lanes_of(p, to), x, to)
+                        put(lanes_of(r, to) - free[i] * (along * lanes_of(ap, to)), r, to)
+                    r0, r1, r2 = lanes_of(r, at), lanes_of(r, at + width), lanes_of(r, at + 2 * width)
+                    z0 = inverse[i, 0] * r0 + inverse[i, 1] * r1 + inverse[i, 2] * r2
+                    z1 = inverse[i, 3] * r0 + inverse[i, 4] * r1 + inverse[i, 5] * r2
+                    z2 = inverse[i, 6] * r0 + inverse[i, 7] * r1 + inverse[i, 8] * r2
+                    put(z0, z, at)
+                    put(z1, z, at + width)
+                    put(z2, z, at + 2 * width)
+                    total += in_double(r0 * r0 + r1 * r1 + r2 * r2)
+                    product += in_double(r0 * z0 + r1 * z1 + r2 * z2)
+                put(total, partial, chunk * width + c)
+                put(product, other, chunk * width + c)
         sum_chunks(partial, square)
         sum_chunks(other, new_rz)
         if joint.nodes.shape[0] > 0:
@@ -145,9 +154,11 @@ def _descend(
             beta[j] = new_rz[j] / rz[j] if rz[j] > 0.0 else 0.0
             rz[j] = new_rz[j]
         for i in prange(n):
-            for a in range(3):
-                for j in range(width):
-                    p[i, a, j] = z[i, a, j] + beta[j] * p[i, a, j]
+            for c in range(0, width, LANES):
+                again = lanes_of(beta, c)
+                for a in range(3):
+                    at = width * (3 * i + a) + c
+                    put(lanes_of(z, at) + again * lanes_of(p, at), p, at)
     return limit, LIMIT
 
 

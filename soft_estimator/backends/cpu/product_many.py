@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import by_size, njit, prange
+from soft_estimator.backends.cpu.lanes import LANES, lanes_of, nothing_of, put
 from soft_estimator.backends.cpu.linear import _CHUNK
 
 _FAST = {"contract"}
@@ -14,30 +15,35 @@ _FAST = {"contract"}
 def row_times_many(
     i: int, row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: np.ndarray, y: np.ndarray
 ) -> None:
-    """y (3, B) = a row of A times x, three blocks at a time: fewer loads and stores of y."""
+    """y (3, B) = a row of A times x; whole groups of columns as `lanes`."""
     width = x.shape[2]
-    y[:] = 0
-    k, end = row_start[i], row_start[i + 1]
-    while k + 3 <= end:
-        l, m, n = column[k], column[k + 1], column[k + 2]
-        for a in range(3):
-            l0, l1, l2 = blocks[k, 3 * a], blocks[k, 3 * a + 1], blocks[k, 3 * a + 2]
-            m0, m1, m2 = blocks[k + 1, 3 * a], blocks[k + 1, 3 * a + 1], blocks[k + 1, 3 * a + 2]
-            n0, n1, n2 = blocks[k + 2, 3 * a], blocks[k + 2, 3 * a + 1], blocks[k + 2, 3 * a + 2]
-            for j in range(width):
-                y[a, j] += (
-                    (l0 * x[l, 0, j] + l1 * x[l, 1, j] + l2 * x[l, 2, j])
-                    + (m0 * x[m, 0, j] + m1 * x[m, 1, j] + m2 * x[m, 2, j])
-                    + (n0 * x[n, 0, j] + n1 * x[n, 1, j] + n2 * x[n, 2, j])
-                )
-        k += 3
-    while k < end:
+    whole = width - width % LANES
+    for c in range(0, whole, LANES):
+        y0, y1, y2 = nothing_of(x), nothing_of(x), nothing_of(x)
+        for k in range(row_start[i], row_start[i + 1]):
+            at = 3 * width * column[k] + c
+            x0, x1, x2 = lanes_of(x, at), lanes_of(x, at + width), lanes_of(x, at + 2 * width)
+            y0 += blocks[k, 0] * x0
+            y1 += blocks[k, 3] * x0
+            y2 += blocks[k, 6] * x0
+            y0 += blocks[k, 1] * x1
+            y1 += blocks[k, 4] * x1
+            y2 += blocks[k, 7] * x1
+            y0 += blocks[k, 2] * x2
+            y1 += blocks[k, 5] * x2
+            y2 += blocks[k, 8] * x2
+        put(y0, y, c)
+        put(y1, y, width + c)
+        put(y2, y, 2 * width + c)
+    if whole == width:
+        return
+    y[:, whole:] = 0
+    for k in range(row_start[i], row_start[i + 1]):
         n = column[k]
         for a in range(3):
-            n0, n1, n2 = blocks[k, 3 * a], blocks[k, 3 * a + 1], blocks[k, 3 * a + 2]
-            for j in range(width):
-                y[a, j] += n0 * x[n, 0, j] + n1 * x[n, 1, j] + n2 * x[n, 2, j]
-        k += 1
+            b0, b1, b2 = blocks[k, 3 * a], blocks[k, 3 * a + 1], blocks[k, 3 * a + 2]
+            for j in range(whole, width):
+                y[a, j] += b0 * x[n, 0, j] + b1 * x[n, 1, j] + b2 * x[n, 2, j]
 
 
 @njit(cache=True)

@@ -10,6 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import CHUNK_OF_CELLS, njit, prange
+from soft_estimator.backends.cpu.lanes import LANES, all_alike, lanes_of, put, roots
+
+_FAST = {"contract"}
+# A change of R below which Newton's iteration, which converges quadratically, is done: the next is below 1e-17.
+_DONE = 1e-9
+_STRETCHED = 3  # iterations with a scale of their own, which great stretches need
 
 
 @njit(cache=True)
@@ -84,33 +90,9 @@ def _cofactor(x: np.ndarray, c: np.ndarray) -> float:
 
 
 @njit(cache=True)
-def closest_rotation(f: np.ndarray, r: np.ndarray, c: np.ndarray) -> None:
-    """Closest rotation to the 3x3 matrix f (both row-major, length 9, float64); c (9,) is overwritten."""
-    determinant = _cofactor(f, c)
-    size = 0.0
-    for i in range(9):
-        size += f[i] * f[i]
-        r[i] = f[i]
-    # Newton's iteration X ← ½(γX + X⁻ᵀ/γ) converges fast and safely away from singular F.
-    if not determinant > 1e-3 * (size / 3.0) ** 1.5:
-        _closest_rotation_by_quaternion(f, r)
-        return
-    for step in range(20):
-        determinant = _cofactor(r, c)
-        gamma = 1.0
-        if step < 3:
-            norm_x = norm_c = 0.0
-            for i in range(9):
-                norm_x += r[i] * r[i]
-                norm_c += c[i] * c[i]
-            gamma = np.sqrt(np.sqrt(norm_c / norm_x) / determinant)
-        change = 0.0
-        for i in range(9):
-            new = 0.5 * (gamma * r[i] + c[i] / (determinant * gamma))
-            change = max(change, abs(new - r[i]))
-            r[i] = new
-        if change < 1e-9:  # quadratic convergence: the next change is below 1e-17
-            break
+def _sound(determinant: float, size: float) -> bool:
+    """Whether Newton's iteration X ← ½(γX + X⁻ᵀ/γ) converges, fast and safely, from F: away from singular ones."""
+    return determinant > 1e-3 * (size / 3.0) ** 1.5
 
 
 @njit(cache=True)
@@ -130,17 +112,84 @@ def deformation_gradient(u: np.ndarray, nodes: np.ndarray, quarter_inverse_h: fl
         f[3 * a + a] += 1.0
 
 
+@njit(cache=True, fastmath=_FAST)
+def _newton(x: np.ndarray, changes: np.ndarray) -> None:
+    """Closest rotations to several sound F at once, x (9, LANES); it is overwritten, as is changes (LANES,)."""
+    x0, x1, x2 = lanes_of(x, 0), lanes_of(x, LANES), lanes_of(x, 2 * LANES)
+    x3, x4, x5 = lanes_of(x, 3 * LANES), lanes_of(x, 4 * LANES), lanes_of(x, 5 * LANES)
+    x6, x7, x8 = lanes_of(x, 6 * LANES), lanes_of(x, 7 * LANES), lanes_of(x, 8 * LANES)
+    half = all_alike(0.5)
+    for step in range(20):
+        c0, c1, c2 = x4 * x8 - x5 * x7, x5 * x6 - x3 * x8, x3 * x7 - x4 * x6
+        c3, c4, c5 = x2 * x7 - x1 * x8, x0 * x8 - x2 * x6, x1 * x6 - x0 * x7
+        c6, c7, c8 = x1 * x5 - x2 * x4, x2 * x3 - x0 * x5, x0 * x4 - x1 * x3
+        determinant = x0 * c0 + x1 * c1 + x2 * c2
+        keep, take = half, half / determinant
+        if step < _STRETCHED:
+            norm_x = x0 * x0 + x1 * x1 + x2 * x2 + x3 * x3 + x4 * x4 + x5 * x5 + x6 * x6 + x7 * x7 + x8 * x8
+            norm_c = c0 * c0 + c1 * c1 + c2 * c2 + c3 * c3 + c4 * c4 + c5 * c5 + c6 * c6 + c7 * c7 + c8 * c8
+            gamma = roots(roots(norm_c / norm_x) / determinant)
+            keep, take = half * gamma, take / gamma
+        keep -= all_alike(1.0)  # of the change
+        d0, d1, d2 = keep * x0 + take * c0, keep * x1 + take * c1, keep * x2 + take * c2
+        d3, d4, d5 = keep * x3 + take * c3, keep * x4 + take * c4, keep * x5 + take * c5
+        d6, d7, d8 = keep * x6 + take * c6, keep * x7 + take * c7, keep * x8 + take * c8
+        x0, x1, x2, x3, x4, x5, x6, x7, x8 = (
+            x0 + d0, x1 + d1, x2 + d2, x3 + d3, x4 + d4, x5 + d5, x6 + d6, x7 + d7, x8 + d8,
+        )  # fmt: skip
+        put(d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4 + d5 * d5 + d6 * d6 + d7 * d7 + d8 * d8, changes, 0)
+        largest = 0.0
+        for lane in range(LANES):
+            largest = max(largest, changes[lane])
+        if largest < _DONE * _DONE:
+            break
+    put(x0, x, 0)
+    put(x1, x, LANES)
+    put(x2, x, 2 * LANES)
+    put(x3, x, 3 * LANES)
+    put(x4, x, 4 * LANES)
+    put(x5, x, 5 * LANES)
+    put(x6, x, 6 * LANES)
+    put(x7, x, 7 * LANES)
+    put(x8, x, 8 * LANES)
+
+
+@njit(cache=True)
+def closest_rotations(f: np.ndarray, out: np.ndarray) -> None:
+    """Closest rotations to 3x3 matrices, f and out (C, 9), row-major: several at once, those that need another way by
+    themselves."""
+    cofactor, changes = np.empty(9), np.empty(LANES)
+    x, sound = np.empty((9, LANES)), np.empty(LANES, np.bool_)
+    for first in range(0, f.shape[0], LANES):
+        count = min(LANES, f.shape[0] - first)
+        for lane in range(LANES):
+            sound[lane] = False
+            if lane < count:
+                own, size = f[first + lane], 0.0
+                for i in range(9):
+                    size += own[i] * own[i]
+                sound[lane] = _sound(_cofactor(own, cofactor), size)
+            for i in range(9):
+                x[i, lane] = f[first + lane, i] if sound[lane] else (1.0 if i % 4 == 0 else 0.0)
+        _newton(x, changes)
+        for lane in range(count):
+            if not sound[lane]:
+                _closest_rotation_by_quaternion(f[first + lane], out[first + lane])
+                continue
+            for i in range(9):
+                out[first + lane, i] = x[i, lane]
+
+
 @njit(parallel=True, cache=True)
 def rotations(u: np.ndarray, cell_nodes: np.ndarray, spacing_m: float, out: np.ndarray) -> None:
     """Rotation of every cell, out (C, 9), from nodal displacements u (N, 3) [m]."""
     cells = cell_nodes.shape[0]
     for chunk in prange((cells + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
-        f, r, cofactor = np.empty(9), np.empty(9), np.empty(9)
-        for c in range(chunk * CHUNK_OF_CELLS, min(cells, (chunk + 1) * CHUNK_OF_CELLS)):
-            deformation_gradient(u, cell_nodes[c], 0.25 / spacing_m, f)
-            closest_rotation(f, r, cofactor)
-            for i in range(9):
-                out[c, i] = r[i]
+        first, last = chunk * CHUNK_OF_CELLS, min(cells, (chunk + 1) * CHUNK_OF_CELLS)
+        f = np.empty((last - first, 9))
+        for c in range(first, last):
+            deformation_gradient(u, cell_nodes[c], 0.25 / spacing_m, f[c - first])
+        closest_rotations(f, out[first:last])
 
 
 @njit(cache=True)
