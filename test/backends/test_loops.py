@@ -333,7 +333,7 @@ def test_columns_that_are_done_or_alike_are_solved_as_all_others(reference, smal
 
 
 @pytest.mark.parametrize("real", [np.float64, np.float32])
-@pytest.mark.parametrize("count", [1, 3, 10])
+@pytest.mark.parametrize("count", [1, 2, 10])
 def test_few_columns_are_solved_one_after_the_other(reference, small_torus, real, count):
     """Alone, or beside a whole group of eight: |b - A x| <= 2 tolerance |b| of each, in either precision."""
     arrays, backend = Arrays(small_torus, real), CpuBackend()
