@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from soft_estimator.backends.cpu.compiled import by_size, njit, prange
+from soft_estimator.backends.cpu.compiled import CHUNK_OF_CELLS, by_size, njit, prange
+from soft_estimator.backends.cpu.lanes import LANES, lanes_of, nothing_of, put
 
 _FAR = 1e-25  # part of the stiffest point's; blocks hold sixteen digits
 
@@ -79,24 +80,26 @@ def add_contact_blocks(
     least = 0.0
     for t in range(value.shape[0]):
         least = max(least, _FAR * abs(value[t]))
-    for i in prange(slot.shape[0]):
-        for p in range(8):
-            c = node_cells[i, p]
-            if c < 0:
-                continue
-            near = False
-            for t in range(point_start[c], point_start[c + 1]):
-                near = near or abs(value[t]) > least
-            if not near:
-                continue
-            for q in range(8):
-                total = 0.0
-                for t in range(point_start[c], point_start[c + 1]):
-                    total += value[t] * weight[t, p] * weight[t, q]
-                if total == 0.0:
+    nodes, near = slot.shape[0], np.zeros(point_start.shape[0] - 1, np.bool_)
+    for c in range(near.shape[0]):
+        for t in range(point_start[c], point_start[c + 1]):
+            near[c] = near[c] or abs(value[t]) > least
+    for chunk in prange((nodes + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
+        shares = np.empty(LANES)
+        for i in range(chunk * CHUNK_OF_CELLS, min(nodes, (chunk + 1) * CHUNK_OF_CELLS)):
+            for p in range(8):
+                c = node_cells[i, p]
+                if c < 0 or not near[c]:
                     continue
-                offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
-                place = slot[i, offset]
-                for a in range(3):
-                    for b in range(3):
-                        blocks[place, 3 * a + b] += total * normal[a] * normal[b]
+                total = nothing_of(weight)
+                for t in range(point_start[c], point_start[c + 1]):
+                    total += (value[t] * weight[t, p]) * lanes_of(weight, LANES * t)
+                put(total, shares, 0)
+                for q in range(8):
+                    if shares[q] == 0.0:
+                        continue
+                    offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
+                    place = slot[i, offset]
+                    for a in range(3):
+                        for b in range(3):
+                            blocks[place, 3 * a + b] += shares[q] * normal[a] * normal[b]

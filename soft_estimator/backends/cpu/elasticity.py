@@ -252,7 +252,7 @@ def _assemble(
 ) -> None:
     nodes = node_cells.shape[0]
     for chunk in prange((nodes + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
-        turned = np.empty((9, LANES))
+        turned, beside = np.empty((9, LANES)), np.empty((LANES, 9))
         for i in range(chunk * CHUNK_OF_CELLS, min(nodes, (chunk + 1) * CHUNK_OF_CELLS)):
             for k in range(row_start[i], row_start[i + 1]):
                 for a in range(9):
@@ -262,11 +262,14 @@ def _assemble(
                 if c < 0:
                     continue
                 _turned_blocks(stiffness, gradient_index[c], p, scale * young[c], r[c], turned)
+                for a in range(9):
+                    for q in range(8):
+                        beside[q, a] = turned[a, q]
                 for q in range(8):
                     offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
                     to = slot[i, offset]
-                    for a in range(9):
-                        blocks[to, a] += turned[a, q]
+                    put(lanes_of(blocks, 9 * to) + lanes_of(beside, 9 * q), blocks, 9 * to)
+                    blocks[to, 8] += beside[q, 8]
 
 
 def assemble(
