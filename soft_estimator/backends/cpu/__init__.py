@@ -13,8 +13,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.cpu import band as band_loops
 from soft_estimator.backends.cpu import (
+    assembly,
     contact,
     elasticity,
     elasticity_many,
@@ -23,10 +23,12 @@ from soft_estimator.backends.cpu import (
     neo_hookean,
     points,
     pressure,
+    product,
     relaxation,
     rotation,
     soft_contact,
 )
+from soft_estimator.backends.cpu import band as band_loops
 from soft_estimator.backends.cpu import joint as joint_loops
 from soft_estimator.backends.cpu import multigrid as multigrid_loops
 from soft_estimator.backends.cpu.lanes import LANES
@@ -58,7 +60,7 @@ class CpuBackend:
     cell_energies = staticmethod(elasticity.cell_energies)
     deviatoric_products = staticmethod(relaxation.deviatoric_products)
     gather = staticmethod(elasticity.gather)
-    assemble = staticmethod(elasticity.assemble)
+    assemble = staticmethod(assembly.assemble)
     neo_hookean_forces = staticmethod(neo_hookean.neo_hookean_forces)
     neo_hookean_blocks = staticmethod(neo_hookean.neo_hookean_blocks)
     gather_blocks = staticmethod(neo_hookean.gather_blocks)
@@ -72,8 +74,8 @@ class CpuBackend:
     sums = staticmethod(sums)
     add_blocks = staticmethod(linear.add_blocks)
     invert_diagonal = staticmethod(linear.invert_diagonal)
-    multiply = staticmethod(linear.multiply)
-    multiply_scalars = staticmethod(linear.multiply_scalars)
+    multiply = staticmethod(product.multiply)
+    multiply_scalars = staticmethod(product.multiply_scalars)
     conjugate_gradient = staticmethod(linear.conjugate_gradient)
     conjugate_gradient_many = staticmethod(linear_many.conjugate_gradient_many)
     find_cells = staticmethod(points.find_cells)

@@ -5,55 +5,25 @@ Dot products are summed over fixed chunks of rows and then in order, so that any
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import ONE_THREAD_BELOW, by_size, fitting_threads, njit, prange
 from soft_estimator.backends.cpu.joint_factor import NOTHING, solve_joint
 from soft_estimator.backends.cpu.lanes import first_three, four_of, no_four, put
+from soft_estimator.backends.cpu.product import (
+    CHUNK,
+    Upper,
+    residual_of,
+    row_times,
+    sum_in_order,
+    times_upper,
+    upper_and_residual,
+)
 from soft_estimator.backends.joint_loops import JointBlock
 
-_CHUNK = 512
 _FAST = {"contract"}
 
 CONVERGED, LIMIT, BREAKDOWN, STALLED = 0, 1, 2, 3
-
-
-@njit(cache=True, fastmath=_FAST)
-def _row_times(
-    i: int, row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: np.ndarray
-) -> tuple[float, float, float]:
-    y0 = y1 = y2 = x.dtype.type(0)
-    for k in range(row_start[i], row_start[i + 1]):
-        j = column[k]
-        x0, x1, x2 = x[j, 0], x[j, 1], x[j, 2]
-        y0 += blocks[k, 0] * x0 + blocks[k, 1] * x1 + blocks[k, 2] * x2
-        y1 += blocks[k, 3] * x0 + blocks[k, 4] * x1 + blocks[k, 5] * x2
-        y2 += blocks[k, 6] * x0 + blocks[k, 7] * x1 + blocks[k, 8] * x2
-    return y0, y1, y2
-
-
-@by_size(rows=3, fastmath=_FAST)
-def multiply(row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
-    """out = A x for nodal vectors (N, 3)."""
-    for i in prange(x.shape[0]):
-        out[i, 0], out[i, 1], out[i, 2] = _row_times(i, row_start, column, blocks, x)
-
-
-@by_size(rows=3, fastmath=_FAST)
-def multiply_scalars(
-    row_start: np.ndarray, column: np.ndarray, values: np.ndarray, x: np.ndarray, out: np.ndarray
-) -> None:
-    """out = S x for several nodal numbers (N, W), S with one number for each block of the pattern, values (B,)."""
-    width = x.shape[1]
-    for i in prange(x.shape[0]):
-        for a in range(width):
-            out[i, a] = 0
-        for k in range(row_start[i], row_start[i + 1]):
-            j, value = column[k], values[k]
-            for a in range(width):
-                out[i, a] += value * x[j, a]
 
 
 @by_size(rows=2)
@@ -63,140 +33,12 @@ def invert_diagonal(blocks: np.ndarray, slot: np.ndarray, free: np.ndarray, out:
         m = blocks[slot[i, 13]]
         c0, c1, c2 = m[4] * m[8] - m[5] * m[7], m[5] * m[6] - m[3] * m[8], m[3] * m[7] - m[4] * m[6]
         determinant = m[0] * c0 + m[1] * c1 + m[2] * c2
-        inverse = free[i] / determinant if determinant != 0 else np.inf
+        inverse = 0.0 if free[i] == 0 else free[i] / determinant if determinant != 0 else np.inf
         out[i, 0], out[i, 3], out[i, 6] = c0 * inverse, c1 * inverse, c2 * inverse
         out[i, 1], out[i, 4] = (m[2] * m[7] - m[1] * m[8]) * inverse, (m[0] * m[8] - m[2] * m[6]) * inverse
         out[i, 7] = (m[1] * m[6] - m[0] * m[7]) * inverse
         out[i, 2], out[i, 5] = (m[1] * m[5] - m[2] * m[4]) * inverse, (m[2] * m[3] - m[0] * m[5]) * inverse
         out[i, 8] = (m[0] * m[4] - m[1] * m[3]) * inverse
-
-
-@njit(cache=True)
-def _sum(partial: np.ndarray) -> float:
-    total = 0.0
-    for value in partial:
-        total += value
-    return total
-
-
-@njit(cache=True, fastmath=_FAST)
-def _residual_of(
-    first: int,
-    last: int,
-    row_start: np.ndarray,
-    column: np.ndarray,
-    blocks: np.ndarray,
-    b: np.ndarray,
-    x: np.ndarray,
-    free: np.ndarray,
-    r: np.ndarray,
-) -> float:
-    total = 0.0
-    for i in range(first, last):
-        y0, y1, y2 = _row_times(i, row_start, column, blocks, x)
-        r[i, 0], r[i, 1], r[i, 2] = free[i] * (b[i, 0] - y0), free[i] * (b[i, 1] - y1), free[i] * (b[i, 2] - y2)
-        total += r[i, 0] * r[i, 0] + r[i, 1] * r[i, 1] + r[i, 2] * r[i, 2]
-    return total
-
-
-@njit(parallel=True, cache=True)
-def _residuals_on_threads(
-    row_start: np.ndarray,
-    column: np.ndarray,
-    blocks: np.ndarray,
-    b: np.ndarray,
-    x: np.ndarray,
-    free: np.ndarray,
-    r: np.ndarray,
-    partial: np.ndarray,
-) -> None:
-    for chunk in prange(partial.shape[0]):
-        last = min(b.shape[0], (chunk + 1) * _CHUNK)
-        partial[chunk, 0] = _residual_of(chunk * _CHUNK, last, row_start, column, blocks, b, x, free, r)
-
-
-@njit(cache=True)
-def _residual(
-    row_start: np.ndarray,
-    column: np.ndarray,
-    blocks: np.ndarray,
-    b: np.ndarray,
-    x: np.ndarray,
-    free: np.ndarray,
-    r: np.ndarray,
-    partial: np.ndarray,
-) -> float:
-    """r = b - A x on the free nodes; returns |r|²."""
-    n = b.shape[0]
-    if n < ONE_THREAD_BELOW:
-        return _residual_of(0, n, row_start, column, blocks, b, x, free, r)
-    _residuals_on_threads(row_start, column, blocks, b, x, free, r, partial)
-    return _sum(partial[:, 0])
-
-
-class Upper(NamedTuple):
-    """The blocks of a symmetric matrix on and right of the diagonal: of each row its own first, (N+1,), (B,), (B+1, 9).
-
-    Half of the matrix is half of what a product reads from memory, and where a block is at hand its transpose is, too.
-    One thread's work: sums of a node come from several rows.
-    """
-
-    start: np.ndarray
-    column: np.ndarray
-    blocks: np.ndarray
-
-
-@njit(cache=True, fastmath=_FAST)
-def _upper_and_residual(
-    row_start: np.ndarray,
-    column: np.ndarray,
-    blocks: np.ndarray,
-    b: np.ndarray,
-    x: np.ndarray,
-    free: np.ndarray,
-    r: np.ndarray,
-) -> tuple[Upper, float]:
-    """The blocks, and r = b - A x on the free nodes, |r|², on the way."""
-    n = row_start.shape[0] - 1
-    most = (column.shape[0] + n) // 2
-    # One block more than there are: rows of three are read as four numbers.
-    start, columns, out = np.zeros(n + 1, np.int64), np.zeros(most, column.dtype), np.zeros((most + 1, 9), blocks.dtype)
-    count, total = 0, 0.0
-    for i in range(n):
-        for k in range(row_start[i], row_start[i + 1]):
-            if column[k] >= i:
-                columns[count] = column[k]
-                for a in range(9):
-                    out[count, a] = blocks[k, a]
-                count += 1
-        start[i + 1] = count
-        total += _residual_of(i, i + 1, row_start, column, blocks, b, x, free, r)
-    return Upper(start, columns, out), total
-
-
-@njit(cache=True, fastmath=_FAST)
-def _times_upper(upper: Upper, p: np.ndarray, out: np.ndarray) -> None:
-    """out = A p; p and out (N, 4), whose fourth numbers are anything."""
-    start, column, blocks = upper
-    n = p.shape[0]
-    for i in range(n):
-        put(no_four(out), out, 4 * i)
-    for i in range(n):
-        x0, x1, x2 = p[i, 0], p[i, 1], p[i, 2]
-        y0, y1, y2 = no_four(blocks), no_four(blocks), no_four(blocks)
-        own = start[i]
-        for k in range(own + 1, start[i + 1]):
-            j = 4 * column[k]
-            b0, b1, b2 = four_of(blocks, 9 * k), four_of(blocks, 9 * k + 3), four_of(blocks, 9 * k + 6)
-            x = four_of(p, j)
-            y0 += b0 * x
-            y1 += b1 * x
-            y2 += b2 * x
-            put(four_of(out, j) + x0 * b0 + x1 * b1 + x2 * b2, out, j)
-        d = blocks[own]
-        out[i, 0] += first_three(y0) + (d[0] * x0 + d[1] * x1 + d[2] * x2)
-        out[i, 1] += first_three(y1) + (d[3] * x0 + d[4] * x1 + d[5] * x2)
-        out[i, 2] += first_three(y2) + (d[6] * x0 + d[7] * x1 + d[8] * x2)
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -236,8 +78,8 @@ def iterate(
     held = np.where(free[:, None] == 0, rows, 0)
     reference = float(np.linalg.norm(free[:, None] * b))
     if held.any():
-        partial = np.zeros((-(-len(free) // _CHUNK), 2))
-        square = _residual(row_start, column, blocks, b, held, free, np.empty_like(x), partial)
+        partial = np.zeros((-(-len(free) // CHUNK), 2))
+        square = residual_of(row_start, column, blocks, b, held, free, np.empty_like(x), partial)
         reference = float(np.sqrt(square))
     if reference == 0.0:
         x[...] = held[:, :3]
@@ -266,15 +108,15 @@ def _descend(
     reference: what |r| is measured by.
     """
     n = b.shape[0]
-    chunks = (n + _CHUNK - 1) // _CHUNK
+    chunks = (n + CHUNK - 1) // CHUNK
     partial = np.zeros((chunks, 2))
     r, p, z, ap = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
     few = n < ONE_THREAD_BELOW
     if few:
-        upper, left = _upper_and_residual(row_start, column, blocks, b, x, free, r)
+        upper, left = upper_and_residual(row_start, column, blocks, b, x, free, r)
     else:
         upper = Upper(np.zeros(0, np.int64), column[:0], blocks[:0])
-        left = _residual(row_start, column, blocks, b, x, free, r, partial)
+        left = residual_of(row_start, column, blocks, b, x, free, r, partial)
     residual = np.sqrt(left)
     if not np.isfinite(reference) or not np.isfinite(residual):
         return 0, np.inf, BREAKDOWN
@@ -284,10 +126,10 @@ def _descend(
         if residual <= tolerance * reference:
             # The recurred residual may drift from the true one: believe only the latter.
             if few:
-                _times_upper(upper, x, ap)
+                times_upper(upper, x, ap)
                 residual = np.sqrt(_left_over(ap, b, free, r))
             else:
-                residual = np.sqrt(_residual(row_start, column, blocks, b, x, free, r, partial))
+                residual = np.sqrt(residual_of(row_start, column, blocks, b, x, free, r, partial))
             if residual <= 2.0 * tolerance * reference:
                 return iteration, residual / reference, CONVERGED
             if restarts == 3:
@@ -296,33 +138,33 @@ def _descend(
         if fresh:
             for chunk in prange(chunks):
                 product = no_four(turn)
-                for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+                for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                     each = r[i, 0] * four_of(turn, 12 * i)
                     each += r[i, 1] * four_of(turn, 12 * i + 4)
                     each += r[i, 2] * four_of(turn, 12 * i + 8)
                     put(each, p, 4 * i)
                     product += four_of(r, 4 * i) * each
                 partial[chunk, 0] = first_three(product)
-            rz = _sum(partial[:, 0])
+            rz = sum_in_order(partial[:, 0])
             if joint.nodes.shape[0] > 0:
                 rz += solve_joint(joint, r, p)
             fresh = False
         if few:
-            _times_upper(upper, p, ap)
+            times_upper(upper, p, ap)
         for chunk in prange(chunks):
             product = no_four(p)
-            for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+            for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                 if not few:
-                    ap[i, 0], ap[i, 1], ap[i, 2] = _row_times(i, row_start, column, blocks, p)
+                    ap[i, 0], ap[i, 1], ap[i, 2] = row_times(i, row_start, column, blocks, p)
                 product += four_of(p, 4 * i) * four_of(ap, 4 * i)
             partial[chunk, 0] = first_three(product)
-        pap = _sum(partial[:, 0])
+        pap = sum_in_order(partial[:, 0])
         if not (pap > 0.0 and np.isfinite(pap)):
             return iteration, residual / reference, BREAKDOWN
         alpha = x.dtype.type(rz / pap)
         for chunk in prange(chunks):
             square, product = no_four(x), no_four(x)
-            for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+            for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                 put(four_of(x, 4 * i) + alpha * four_of(p, 4 * i), x, 4 * i)
                 rest = four_of(r, 4 * i) - (alpha * free[i]) * four_of(ap, 4 * i)
                 put(rest, r, 4 * i)
@@ -333,8 +175,8 @@ def _descend(
                 square += rest * rest
                 product += rest * each
             partial[chunk, 0], partial[chunk, 1] = first_three(square), first_three(product)
-        residual = np.sqrt(_sum(partial[:, 0]))
-        new_rz = _sum(partial[:, 1])
+        residual = np.sqrt(sum_in_order(partial[:, 0]))
+        new_rz = sum_in_order(partial[:, 1])
         if joint.nodes.shape[0] > 0:
             new_rz += solve_joint(joint, r, z)
         if not np.isfinite(residual) or residual > 1e8 * reference:

@@ -13,7 +13,8 @@ import numpy as np
 from soft_estimator.backends.cpu.compiled import by_size, fitting_threads, njit, prange
 from soft_estimator.backends.cpu.joint_factor import NOTHING, solve_joint_many
 from soft_estimator.backends.cpu.lanes import LANES, in_double, lanes_of, nothing_of, put
-from soft_estimator.backends.cpu.linear import _CHUNK, BREAKDOWN, CONVERGED, LIMIT, STALLED, iterate
+from soft_estimator.backends.cpu.linear import BREAKDOWN, CONVERGED, LIMIT, STALLED, iterate
+from soft_estimator.backends.cpu.product import CHUNK
 from soft_estimator.backends.cpu.product_many import row_times_many, sum_chunks
 from soft_estimator.backends.cpu.solve_many import DONE, solve_by
 from soft_estimator.backends.joint_loops import JointBlock
@@ -51,7 +52,7 @@ def _turn_to(
     for chunk in prange(partial.shape[0]):
         for c in range(0, width, LANES):
             total, product = nothing_of(partial), nothing_of(partial)
-            for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+            for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                 at = 3 * width * i + c
                 r0, r1, r2 = lanes_of(r, at), lanes_of(r, at + width), lanes_of(r, at + 2 * width)
                 z0 = inverse[i, 0] * r0 + inverse[i, 1] * r1 + inverse[i, 2] * r2
@@ -92,7 +93,7 @@ def _descend(
         iterations, status.
     """
     n, width = x.shape[0], x.shape[2]
-    chunks = (n + _CHUNK - 1) // _CHUNK
+    chunks = (n + CHUNK - 1) // CHUNK
     partial, other = np.zeros((chunks, width)), np.zeros((chunks, width))
     z, ap = np.empty_like(x), np.empty_like(x)
     pap, new_rz = np.zeros(width), np.zeros(width)
@@ -109,7 +110,7 @@ def _descend(
             y = np.empty((3, width), x.dtype)
             for c in range(0, width, LANES):
                 put(nothing_of(partial), partial, chunk * width + c)
-            for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+            for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                 row_times_many(i, row_start, column, blocks, p, y)
                 for c in range(0, width, LANES):
                     product = nothing_of(x)
@@ -129,7 +130,7 @@ def _descend(
         for chunk in prange(chunks):
             for c in range(0, width, LANES):
                 total, product, along = nothing_of(partial), nothing_of(partial), lanes_of(alpha, c)
-                for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+                for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                     at = 3 * width * i + c
                     for a in range(3):
                         to = at + a * width
@@ -187,7 +188,7 @@ def _descend_in_groups(
     width = -(-chosen.shape[0] // _GROUP) * _GROUP
     xs, rs = _gathered(x, chosen, width), _gathered(r, chosen, width)
     ps, rzs, squares = np.empty_like(xs), np.zeros(width), np.zeros(width)
-    _turn_to(inverse, rs, ps, np.zeros(((x.shape[0] + _CHUNK - 1) // _CHUNK, width)), rzs, squares, joint)
+    _turn_to(inverse, rs, ps, np.zeros(((x.shape[0] + CHUNK - 1) // CHUNK, width)), rzs, squares, joint)
     done, status = 0, CONVERGED
     while True:
         fewer = width - _GROUP  # of which there is a group less

@@ -6,7 +6,7 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 from soft_estimator.backends.cpu.lanes import LANES, lanes_of, nothing_of, put
-from soft_estimator.backends.cpu.linear import _CHUNK
+from soft_estimator.backends.cpu.product import CHUNK
 
 _FAST = {"contract"}
 
@@ -62,9 +62,9 @@ def multiply_many(
 ) -> None:
     """out (N, 3, B) = A x on the free nodes, zero on the others."""
     n = x.shape[0]
-    for chunk in prange((n + _CHUNK - 1) // _CHUNK):
+    for chunk in prange((n + CHUNK - 1) // CHUNK):
         y = np.empty((3, x.shape[2]), x.dtype)
-        for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+        for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
             row_times_many(i, row_start, column, blocks, x, y)
             for a in range(3):
                 for j in range(x.shape[2]):
@@ -89,7 +89,7 @@ def residual_many(
     for chunk in prange(partial.shape[0]):
         y = np.empty((3, width), x.dtype)
         total = np.zeros(width)
-        for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+        for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
             row_times_many(i, row_start, column, blocks, x, y)
             for a in range(3):
                 for j in range(width):

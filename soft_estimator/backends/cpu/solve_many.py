@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from soft_estimator.backends.cpu.compiled import njit
-from soft_estimator.backends.cpu.linear import _CHUNK, BREAKDOWN, CONVERGED, LIMIT
+from soft_estimator.backends.cpu.linear import BREAKDOWN, CONVERGED, LIMIT
+from soft_estimator.backends.cpu.product import CHUNK
 from soft_estimator.backends.cpu.product_many import residual_many
 
 _FAST = {"contract"}
@@ -35,7 +36,7 @@ def solve_by(
 ) -> tuple[int, float, int]:
     """`linear_many.conjugate_gradient_many` with iterations of any kind; pattern: row_start, column, blocks."""
     width = b.shape[2]
-    partial = np.zeros(((len(free) + _CHUNK - 1) // _CHUNK, width))
+    partial = np.zeros(((len(free) + CHUNK - 1) // CHUNK, width))
     r, square, reference = np.empty_like(x), np.zeros(width), np.zeros(width)
     if free.all():
         reference = _squares(b)
