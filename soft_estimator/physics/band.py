@@ -25,6 +25,7 @@ WORTH_NODES, MOST_NODES, MOST_ACROSS = 500, 20_000, 64
 # A factor takes as long as 0.0075 (nodes across)² iterations of block-Jacobi, of which a step to 1e-6 needs about
 # 12 √(stiffness over inertia): a beam of 42 nodes across and a ratio of 48 takes 84, its factor the time of 13.
 _PER_ITERATION, _ITERATIONS = 0.0075, 12.0
+_EVERY = 8  # nodes, of which one tells that ratio
 
 
 class Band:
@@ -62,20 +63,29 @@ class Band:
         last[own:] = len(order) - 1
         return BandOrder(np.ascontiguousarray(order), rank, last, np.array([own]))
 
+    @cached_property
+    def _some(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Every so many nodes (S,), the places of their blocks, and where each node's begin among those (S,)."""
+        row_start = self.pattern[0]
+        some = np.arange(0, len(row_start) - 1, _EVERY)
+        beside = [np.arange(row_start[i], row_start[i + 1]) for i in some]
+        return some, np.concatenate(beside), np.cumsum([0, *map(len, beside[:-1])])
+
     @classmethod
     def of(cls, device: DeviceBody) -> Band:
         body = device.body
         place = np.stack(np.unravel_index(body.node_index, body.grid.shape), axis=1)
         return cls(place, body.row_start, body.column)
 
-    def is_worth_it(self, row_start: np.ndarray, blocks: np.ndarray, slot: np.ndarray) -> bool:
+    def is_worth_it(self, blocks: np.ndarray, slot: np.ndarray) -> bool:
         """Whether a factor takes less time than iterations, by the sizes and the matrix alone."""
         if not WORTH_NODES <= len(slot) <= MOST_NODES or self.across > MOST_ACROSS:
             return False
         # A_ii over Σ_j A_ij: stiffness over inertia, at a node like most, where nothing holds or touches the body.
-        trace = blocks[:, 0] + blocks[:, 4] + blocks[:, 8]
-        whole = np.maximum(np.add.reduceat(trace, row_start[:-1]), 1e-300)
-        ratio = float(np.median(trace[slot[:, 13]] / whole))
+        some, beside, begin = self._some
+        trace = blocks[beside, 0] + blocks[beside, 4] + blocks[beside, 8]
+        whole, own = np.maximum(np.add.reduceat(trace, begin), 1e-300), blocks[slot[some, 13]]
+        ratio = float(np.median((own[:, 0] + own[:, 4] + own[:, 8]) / whole))
         return _PER_ITERATION * self.across**2 <= 0.5 * _ITERATIONS * ratio**0.5
 
 

@@ -45,7 +45,8 @@ def conjugate_gradient(
     def dot(v: Array, w: Array) -> float:
         return float((v * w).sum(dtype=np.float64))
 
-    r = residual((1 - mask) * x)
+    held = (1 - mask) * x
+    r = residual(held) if held.any() else mask * b
     base = np.sqrt(dot(r, r))
     if base == 0.0:
         x *= 1 - mask

@@ -236,7 +236,7 @@ class Simulation:
         inverse = d.xp.empty((d.nodes, 9), d.dtype)
         d.backend.invert_diagonal(blocks, d.slot, d.free, inverse)
         bands = d.backend.bands
-        if bands is not None and d.band.is_worth_it(d.row_start, blocks, d.slot):
+        if bands is not None and d.band.is_worth_it(blocks, d.slot):
             band = BandFactor(d.band, bands, d.row_start, d.column, blocks, d.free)
             return LinearSystem(d.row_start, d.column, blocks, inverse, d.free, band=band)
         rows, loops = assembly.dilatation, d.backend.pressures
