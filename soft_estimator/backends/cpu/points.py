@@ -12,6 +12,7 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import by_size, njit, prange
 
+_CHUNK = 64  # points that one thread does in a row, with the same small arrays
 _NEWTON_STEPS = 20
 _EDGE = 1e-9  # a point on a face belongs to both cells
 
@@ -62,22 +63,28 @@ def hash_boxes(boxes: np.ndarray, low: np.ndarray, size: float, counts: np.ndarr
 
 
 @njit(cache=True)
-def _map(position: np.ndarray, nodes: np.ndarray, xi: np.ndarray, y: np.ndarray, jacobian: np.ndarray) -> None:
-    """y(ξ) and ∂y/∂ξ of the trilinear map of a cell."""
+def _bend(position: np.ndarray, nodes: np.ndarray, point: np.ndarray, c: np.ndarray) -> None:
+    """Coefficients c (3, 8) of the trilinear map of a cell, less a point, by 1, z, y, yz, x, xz, xy, xyz."""
     for a in range(3):
-        y[a] = 0.0
-        for b in range(3):
-            jacobian[a, b] = 0.0
-    for p in range(8):
-        fx, dx = (xi[0], 1.0) if p & 4 else (1.0 - xi[0], -1.0)
-        fy, dy = (xi[1], 1.0) if p & 2 else (1.0 - xi[1], -1.0)
-        fz, dz = (xi[2], 1.0) if p & 1 else (1.0 - xi[2], -1.0)
-        for a in range(3):
-            at = position[nodes[p], a]
-            y[a] += fx * fy * fz * at
-            jacobian[a, 0] += dx * fy * fz * at
-            jacobian[a, 1] += fx * dy * fz * at
-            jacobian[a, 2] += fx * fy * dz * at
+        base = position[nodes[0], a]
+        p1, p2, p3 = position[nodes[1], a] - base, position[nodes[2], a] - base, position[nodes[3], a] - base
+        p4, p5, p6 = position[nodes[4], a] - base, position[nodes[5], a] - base, position[nodes[6], a] - base
+        c[a, 0], c[a, 1], c[a, 2], c[a, 4] = base - point[a], p1, p2, p4
+        c[a, 3], c[a, 5], c[a, 6] = p3 - p1 - p2, p5 - p1 - p4, p6 - p2 - p4
+        c[a, 7] = (position[nodes[7], a] - base) - p3 - p5 - p6 + p1 + p2 + p4
+
+
+@njit(cache=True)
+def _map(c: np.ndarray, xi: np.ndarray, y: np.ndarray, jacobian: np.ndarray) -> None:
+    """y(ξ) and ∂y/∂ξ by the coefficients."""
+    x0, x1, x2 = xi[0], xi[1], xi[2]
+    for a in range(3):
+        along_y, along_yz = c[a, 2] + c[a, 6] * x0, c[a, 3] + c[a, 7] * x0
+        along_x, along_z = c[a, 4] + c[a, 6] * x1, c[a, 1] + c[a, 5] * x0
+        jacobian[a, 0] = along_x + (c[a, 5] + c[a, 7] * x1) * x2
+        jacobian[a, 1] = along_y + along_yz * x2
+        jacobian[a, 2] = along_z + along_yz * x1
+        y[a] = c[a, 0] + c[a, 4] * x0 + along_y * x1 + (along_z + along_yz * x1) * x2
 
 
 @njit(cache=True)
@@ -110,14 +117,16 @@ def _invert(
     y: np.ndarray,
     jacobian: np.ndarray,
     step: np.ndarray,
+    c: np.ndarray,
 ) -> bool:
     """Newton for y(ξ) = point from the middle of the cell; whether it converged inside the cell."""
     xi[0] = xi[1] = xi[2] = 0.5
+    _bend(position, nodes, point, c)
     for k in range(_NEWTON_STEPS + 1):
-        _map(position, nodes, xi, y, jacobian)
+        _map(c, xi, y, jacobian)
         error = 0.0
         for a in range(3):
-            y[a] = point[a] - y[a]
+            y[a] = -y[a]
             error = max(error, abs(y[a]))
         if error < 1e-13 * size or k == _NEWTON_STEPS:
             break
@@ -163,37 +172,36 @@ def locate(
     """
     n = points.shape[0]
     found, local = np.full(n, -1, np.int64), np.zeros((n, 3))
-    for i in prange(n):
-        xi, y, jacobian, step = np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3)
-        point = points[i]
-        outside = False
-        for a in range(3):
-            outside = outside or not (low[a] <= point[a] <= low[a] + size * counts[a])
-        if outside:
-            continue
-        b = (_bin(point[0], low[0], size, counts[0]) * counts[1] + _bin(point[1], low[1], size, counts[1])) * counts[
-            2
-        ] + _bin(point[2], low[2], size, counts[2])
-        best_body, best = False, np.inf
-        for k in range(start[b], start[b + 1]):
-            c = cells[k]
-            if best_body and not in_body[c]:
-                continue
-            inside = True
+    for chunk in prange((n + _CHUNK - 1) // _CHUNK):
+        xi, y, jacobian, step, bend = np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3), np.empty((3, 8))
+        for i in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
+            point = points[i]
+            outside = False
             for a in range(3):
-                inside = inside and boxes[c, a] <= point[a] <= boxes[c, 3 + a]
-            if not inside or not _invert(position, cell_nodes[c], point, size, xi, y, jacobian, step):
+                outside = outside or not (low[a] <= point[a] <= low[a] + size * counts[a])
+            if outside:
                 continue
-            total = 0.0
-            for p in range(8):
-                weight = (
-                    (xi[0] if p & 4 else 1 - xi[0]) * (xi[1] if p & 2 else 1 - xi[1]) * (xi[2] if p & 1 else 1 - xi[2])
-                )
-                total += weight * value[cell_nodes[c, p]]
-            if (in_body[c] and not best_body) or abs(total) < best:
-                best_body, best, found[i] = in_body[c], abs(total), c
+            b = (_bin(point[0], low[0], size, counts[0]) * counts[1] + _bin(point[1], low[1], size, counts[1])) * (
+                counts[2]
+            ) + _bin(point[2], low[2], size, counts[2])
+            best_body, best = False, np.inf
+            for k in range(start[b], start[b + 1]):
+                c = cells[k]
+                if best_body and not in_body[c]:
+                    continue
+                inside = True
                 for a in range(3):
-                    local[i, a] = xi[a]
+                    inside = inside and boxes[c, a] <= point[a] <= boxes[c, 3 + a]
+                if not inside or not _invert(position, cell_nodes[c], point, size, xi, y, jacobian, step, bend):
+                    continue
+                total = 0.0
+                for p in range(8):
+                    fx, fy = xi[0] if p & 4 else 1 - xi[0], xi[1] if p & 2 else 1 - xi[1]
+                    total += fx * fy * (xi[2] if p & 1 else 1 - xi[2]) * value[cell_nodes[c, p]]
+                if (in_body[c] and not best_body) or abs(total) < best:
+                    best_body, best, found[i] = in_body[c], abs(total), c
+                    for a in range(3):
+                        local[i, a] = xi[a]
     return found, local
 
 
@@ -235,6 +243,72 @@ def _hashed(position: np.ndarray, cell_nodes: np.ndarray) -> Hash:
     return made
 
 
+@njit(cache=True)
+def _distances_of(
+    first: int,
+    last: int,
+    found: np.ndarray,
+    local: np.ndarray,
+    position: np.ndarray,
+    cell_nodes: np.ndarray,
+    value: np.ndarray,
+    least_slope: float,
+    distance: np.ndarray,
+    weights: np.ndarray,
+    slopes: np.ndarray,
+    by_value: np.ndarray,
+    by_slope: np.ndarray,
+) -> None:
+    """`surface_distances` of some points."""
+    y, jacobian, across, bend = np.empty(3), np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 8))
+    slope, g, k, bent, turned = np.empty(3), np.empty(3), np.empty(3), np.empty(3), np.empty(3)
+    for i in range(first, last):
+        c = found[i]
+        if c < 0:
+            continue
+        xi, nodes = local[i], cell_nodes[c]
+        _bend(position, nodes, xi, bend)
+        _map(bend, xi, y, jacobian)
+        for a in range(3):
+            slope[a] = bent[a] = 0.0
+            for b in range(3):
+                across[a, b] = jacobian[b, a]
+        psi = 0.0
+        for p in range(8):
+            fx, dx = (xi[0], 1.0) if p & 4 else (1.0 - xi[0], -1.0)
+            fy, dy = (xi[1], 1.0) if p & 2 else (1.0 - xi[1], -1.0)
+            fz, dz = (xi[2], 1.0) if p & 1 else (1.0 - xi[2], -1.0)
+            weights[i, p] = fx * fy * fz
+            psi += weights[i, p] * value[i, p]
+            slope[0] += dx * fy * fz * value[i, p]
+            slope[1] += fx * dy * fz * value[i, p]
+            slope[2] += fx * fy * dz * value[i, p]
+        if not (_solve3(across, slope, g) and _solve3(jacobian, g, k)):
+            found[i] = -1
+            continue
+        # S k with S = ∂²ψ/∂ξ² - Σ g_a ∂²y_a/∂ξ², whose diagonal is zero for trilinear functions.
+        for p in range(8):
+            fx, dx = (xi[0], 1.0) if p & 4 else (1.0 - xi[0], -1.0)
+            fy, dy = (xi[1], 1.0) if p & 2 else (1.0 - xi[1], -1.0)
+            fz, dz = (xi[2], 1.0) if p & 1 else (1.0 - xi[2], -1.0)
+            n = nodes[p]
+            rest = value[i, p] - g[0] * position[n, 0] - g[1] * position[n, 1] - g[2] * position[n, 2]
+            xy, xz, yz = dx * dy * fz * rest, dx * fy * dz * rest, fx * dy * dz * rest
+            bent[0] += xy * k[1] + xz * k[2]
+            bent[1] += xy * k[0] + yz * k[2]
+            bent[2] += xz * k[0] + yz * k[1]
+            slopes[i, p] = k[0] * dx * fy * fz + k[1] * fx * dy * fz + k[2] * fx * fy * dz
+        _solve3(across, bent, turned)
+        size = np.sqrt(g[0] * g[0] + g[1] * g[1] + g[2] * g[2])
+        held = size < least_slope
+        size = max(size, least_slope)
+        distance[i] = psi / size
+        cube = 0.0 if held else psi / (size * size * size)
+        for a in range(3):
+            by_value[i, a] = g[a] / size - cube * turned[a]
+            by_slope[i, a] = -cube * g[a]
+
+
 @njit(parallel=True, cache=True)
 def surface_distances(
     found: np.ndarray,
@@ -260,48 +334,11 @@ def surface_distances(
         value: nodal field of each point's own cell, (n, 8).
         distance (n,), weights: N_q (n, 8), slopes: g·∇N_q (n, 8), by_value (n, 3), by_slope (n, 3): out.
     """
-    for i in prange(found.shape[0]):
-        c = found[i]
-        if c < 0:
-            continue
-        y, jacobian, slope, g, k = np.empty(3), np.empty((3, 3)), np.zeros(3), np.empty(3), np.empty(3)
-        bent, turned = np.zeros(3), np.empty(3)
-        xi, nodes = local[i], cell_nodes[c]
-        _map(position, nodes, xi, y, jacobian)
-        psi = 0.0
-        for p in range(8):
-            fx, dx = (xi[0], 1.0) if p & 4 else (1.0 - xi[0], -1.0)
-            fy, dy = (xi[1], 1.0) if p & 2 else (1.0 - xi[1], -1.0)
-            fz, dz = (xi[2], 1.0) if p & 1 else (1.0 - xi[2], -1.0)
-            weights[i, p] = fx * fy * fz
-            psi += weights[i, p] * value[i, p]
-            slope[0] += dx * fy * fz * value[i, p]
-            slope[1] += fx * dy * fz * value[i, p]
-            slope[2] += fx * fy * dz * value[i, p]
-        if not (_solve3(np.ascontiguousarray(jacobian.T), slope, g) and _solve3(jacobian, g, k)):
-            found[i] = -1
-            continue
-        # S k with S = ∂²ψ/∂ξ² - Σ g_a ∂²y_a/∂ξ², whose diagonal is zero for trilinear functions.
-        for p in range(8):
-            fx, dx = (xi[0], 1.0) if p & 4 else (1.0 - xi[0], -1.0)
-            fy, dy = (xi[1], 1.0) if p & 2 else (1.0 - xi[1], -1.0)
-            fz, dz = (xi[2], 1.0) if p & 1 else (1.0 - xi[2], -1.0)
-            n = nodes[p]
-            rest = value[i, p] - g[0] * position[n, 0] - g[1] * position[n, 1] - g[2] * position[n, 2]
-            xy, xz, yz = dx * dy * fz * rest, dx * fy * dz * rest, fx * dy * dz * rest
-            bent[0] += xy * k[1] + xz * k[2]
-            bent[1] += xy * k[0] + yz * k[2]
-            bent[2] += xz * k[0] + yz * k[1]
-            slopes[i, p] = k[0] * dx * fy * fz + k[1] * fx * dy * fz + k[2] * fx * fy * dz
-        _solve3(np.ascontiguousarray(jacobian.T), bent, turned)
-        size = np.sqrt(g[0] * g[0] + g[1] * g[1] + g[2] * g[2])
-        held = size < least_slope
-        size = max(size, least_slope)
-        distance[i] = psi / size
-        cube = 0.0 if held else psi / (size * size * size)
-        for a in range(3):
-            by_value[i, a] = g[a] / size - cube * turned[a]
-            by_slope[i, a] = -cube * g[a]
+    n = found.shape[0]
+    for chunk in prange((n + _CHUNK - 1) // _CHUNK):
+        first, last = chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)
+        seen = (found, local, position, cell_nodes, value)
+        _distances_of(first, last, *seen, least_slope, distance, weights, slopes, by_value, by_slope)
 
 
 def kept_on_disk() -> bool:
