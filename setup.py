@@ -76,7 +76,7 @@ setup(
     install_requires=[
         "numpy>=1.26,<3",
         "scipy>=1.11.1,<2",
-        "numba>=0.60,<1",
+        "numba>=0.62,<1",  # before, what a process compiled and what it loaded gave other last digits
         "pyyaml>=6,<7",
         "trimesh>=4,<6",
         "libigl>=2.6,<3",

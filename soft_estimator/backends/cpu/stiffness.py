@@ -34,7 +34,7 @@ def stiffness_of(table: np.ndarray, lam: float, mu: float) -> np.ndarray:
         _make(table, *key, made)
     kept[key] = made
     while len(kept) > _KEPT:
-        del kept[next(iter(kept))]  # what was not asked for the longest
+        kept.pop(next(iter(kept)), None)  # what was not asked for the longest, unless another thread did so
     return made
 
 
