@@ -12,7 +12,7 @@ import numpy as np
 
 from soft_estimator.backends.cpu.compiled import by_size, fitting_threads, njit, prange
 from soft_estimator.backends.cpu.joint_factor import NOTHING, solve_joint_many
-from soft_estimator.backends.cpu.lanes import LANES, in_double, lanes_of, nothing_of, put
+from soft_estimator.backends.cpu.lanes import LANES, Lanes, in_double, lanes_of, nothing_of, put
 from soft_estimator.backends.cpu.linear import BREAKDOWN, CONVERGED, LIMIT, STALLED, iterate
 from soft_estimator.backends.cpu.product import CHUNK
 from soft_estimator.backends.cpu.product_many import row_times_many, sum_chunks
@@ -36,6 +36,20 @@ def _gathered(nodal: np.ndarray, chosen: np.ndarray, width: int) -> np.ndarray:
     return out
 
 
+@njit(cache=True, fastmath=_FAST)
+def _turned(inverse: np.ndarray, i: int, r: np.ndarray, z: np.ndarray, at: int) -> tuple[Lanes, Lanes]:
+    """z = D⁻¹ r of one node and a group of columns, whose first number is at `at`; their parts of |r|² and r·z."""
+    width = r.shape[2]
+    r0, r1, r2 = lanes_of(r, at), lanes_of(r, at + width), lanes_of(r, at + 2 * width)
+    z0 = inverse[i, 0] * r0 + inverse[i, 1] * r1 + inverse[i, 2] * r2
+    z1 = inverse[i, 3] * r0 + inverse[i, 4] * r1 + inverse[i, 5] * r2
+    z2 = inverse[i, 6] * r0 + inverse[i, 7] * r1 + inverse[i, 8] * r2
+    put(z0, z, at)
+    put(z1, z, at + width)
+    put(z2, z, at + 2 * width)
+    return in_double(r0 * r0 + r1 * r1 + r2 * r2), in_double(r0 * z0 + r1 * z1 + r2 * z2)
+
+
 @by_size(rows=0, fastmath=_FAST)
 def _turn_to(
     inverse: np.ndarray,
@@ -54,15 +68,9 @@ def _turn_to(
             total, product = nothing_of(partial), nothing_of(partial)
             for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                 at = 3 * width * i + c
-                r0, r1, r2 = lanes_of(r, at), lanes_of(r, at + width), lanes_of(r, at + 2 * width)
-                z0 = inverse[i, 0] * r0 + inverse[i, 1] * r1 + inverse[i, 2] * r2
-                z1 = inverse[i, 3] * r0 + inverse[i, 4] * r1 + inverse[i, 5] * r2
-                z2 = inverse[i, 6] * r0 + inverse[i, 7] * r1 + inverse[i, 8] * r2
-                put(z0, p, at)
-                put(z1, p, at + width)
-                put(z2, p, at + 2 * width)
-                total += in_double(r0 * r0 + r1 * r1 + r2 * r2)
-                product += in_double(r0 * z0 + r1 * z1 + r2 * z2)
+                square_here, product_here = _turned(inverse, i, r, p, at)
+                total += square_here
+                product += product_here
             put(total, partial, chunk * width + c)
             put(product, other, chunk * width + c)
     sum_chunks(partial, square)
@@ -136,15 +144,9 @@ def _descend(
                         to = at + a * width
                         put(lanes_of(x, to) + along * lanes_of(p, to), x, to)
                         put(lanes_of(r, to) - free[i] * (along * lanes_of(ap, to)), r, to)
-                    r0, r1, r2 = lanes_of(r, at), lanes_of(r, at + width), lanes_of(r, at + 2 * width)
-                    z0 = inverse[i, 0] * r0 + inverse[i, 1] * r1 + inverse[i, 2] * r2
-                    z1 = inverse[i, 3] * r0 + inverse[i, 4] * r1 + inverse[i, 5] * r2
-                    z2 = inverse[i, 6] * r0 + inverse[i, 7] * r1 + inverse[i, 8] * r2
-                    put(z0, z, at)
-                    put(z1, z, at + width)
-                    put(z2, z, at + 2 * width)
-                    total += in_double(r0 * r0 + r1 * r1 + r2 * r2)
-                    product += in_double(r0 * z0 + r1 * z1 + r2 * z2)
+                    square_here, product_here = _turned(inverse, i, r, z, at)
+                    total += square_here
+                    product += product_here
                 put(total, partial, chunk * width + c)
                 put(product, other, chunk * width + c)
         sum_chunks(partial, square)
