@@ -3,12 +3,14 @@
 The coarse body is not the fine one restricted to fewer nodes: it moves by its own equations, under the same parameters.
 Only so do its changes hold together (a body of twice the density and twice the stiffness falls as before), and with
 them what is said of the deviations. Where the two part in the course of time, it is moved after the fine one rigidly.
+It may take longer steps than the fine body, too: in between its motion and its changes are interpolated.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import ColumnChanges, Tangent
 
+_SAME_TIME = 1e-6  # of a step, which sums of steps are off by
+
 
 class CarriedChanges(ColumnChanges):
     """Changes at the fine nodes, with those at the coarse ones that they come from; carried over where they are asked
@@ -28,17 +32,24 @@ class CarriedChanges(ColumnChanges):
     Attributes:
         coarse: changes at the coarse nodes. state: of the coarse body. grids: both.
         fine: the same changes at the fine nodes, where a motion begins with them; None: as they are carried over.
+        ahead: where the coarse body's step leads that is under way; None: it is at the end of one.
     """
 
     coarse: ColumnChanges
     state: State
     grids: CoarserModel
     fine: ColumnChanges | None
+    ahead: CarriedChanges | None
 
     def __init__(
-        self, coarse: ColumnChanges, state: State, grids: CoarserModel, fine: ColumnChanges | None = None
+        self,
+        coarse: ColumnChanges,
+        state: State,
+        grids: CoarserModel,
+        fine: ColumnChanges | None = None,
+        ahead: CarriedChanges | None = None,
     ) -> None:
-        given = {"coarse": coarse, "state": state, "grids": grids, "fine": fine}
+        given = {"coarse": coarse, "state": state, "grids": grids, "fine": fine, "ahead": ahead}
         vars(self).update(given, number=coarse.number, backend=coarse.backend, memory={})
 
     @classmethod
@@ -92,8 +103,39 @@ class CarriedTangent:
         self.grids, self.simulation = grids, Simulation(grids.model, parameters, backend)
         self.tangent = Tangent(self.simulation.with_solver(relative_tolerance=tolerance), directions, least_m)
 
-    def step(self, changes: CarriedChanges) -> CarriedChanges:
-        """The changes after a step."""
+    def step(self, changes: CarriedChanges, time_s: float) -> CarriedChanges:
+        """The changes at a later time [s], no farther away than the coarse body's step is long."""
+        end = changes.ahead or self._step(changes)
+        way_s = end.state.time_s - changes.state.time_s
+        if time_s >= end.state.time_s - _SAME_TIME * way_s:
+            return end
+        return _between(changes, end, (time_s - changes.state.time_s) / way_s)
+
+    def _step(self, changes: CarriedChanges) -> CarriedChanges:
         after, _, linearisation = self.simulation.step_keeping(changes.state)
         coarse, _ = self.tangent.step(changes.state, after, linearisation, changes.coarse)
         return CarriedChanges(coarse, after, self.grids)
+
+
+def _between(start: CarriedChanges, end: CarriedChanges, share: float) -> CarriedChanges:
+    """At a share of the way from one to the other, along the cubic that places and velocities at both ends make."""
+    before, after = start.state, end.state
+    way_s = after.time_s - before.time_s
+
+    def place(a: Any, b: Any) -> Array:
+        moved = b.u - a.u
+        bent = (1 - share) * (way_s * a.v - moved) - share * (way_s * b.v - moved)
+        return a.u + share * moved + share * (1 - share) * bent
+
+    def linear(a: Array, b: Array) -> Array:
+        return a + share * (b - a)
+
+    a, b = start.coarse, end.coarse
+    state = State(
+        place(before, after),
+        linear(before.v, after.v),
+        linear(before.a, after.a),
+        before.time_s + share * way_s,
+    )
+    columns = ColumnChanges(place(a, b), linear(a.v, b.v), linear(a.a, b.a), a.number, a.backend)
+    return CarriedChanges(columns, state, start.grids, ahead=end)

@@ -219,9 +219,57 @@ class Trajectory:
             return Moment(state, None)
         known = moment.known_changes
         if isinstance(self.tangent, CarriedTangent):
-            return Moment(state, self.tangent.step(known))  # type: ignore[arg-type]
+            return Moment(state, self.tangent.step(known, state.time_s))  # type: ignore[arg-type]
         changes, _ = self.tangent.step(moment.state, state, linearisation, known)
         return Moment(state, changes)
+
+
+class CoarserTrajectory(Trajectory):
+    """Steps the body on the coarser grid alone; what is seen of it is that, at the fine nodes.
+
+    An eighth of the work and less. It is off by what the grid does, and shows what something else does to the motion:
+    a shorter step, another stiffness.
+    """
+
+    def __init__(
+        self,
+        grids: CoarserModel,
+        parameters: Parameters,
+        directions: list[ParameterGradient] | None,
+        start: Moment,
+        backend: Backend,
+        kinds: Kinds,
+        steps_of: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(grids.model, parameters, directions, start, backend, kinds, steps_of, grids)
+        self.grids, changes = grids, start.changes
+        begins = changes.state if isinstance(changes, CarriedChanges) else grids.restricted_state(start.state)
+        self._last = self._newest = Moment(begins, self.after.given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        (_, parameters, directions), (backend, kinds, steps_of, grids) = self._made_of
+        made_of = (grids, parameters, directions, self.after, backend, kinds, steps_of)
+        names = ("before", "after", "steps", "fallback_parts", "most_fallback_parts", "_last", "_newest")
+        return CoarserTrajectory, made_of, {name: getattr(self, name) for name in names}
+
+    def go_to(self, time_s: float) -> None:
+        steps = steps_until(time_s, self.after.state.time_s, self.grids.model.integrator.step_s)
+        for _ in range(steps):
+            self._last, self._newest = self._newest, self._step(self._newest)
+        if steps:
+            self.before, self.after = (
+                Moment(self.grids.prolonged_state(m.state), m.given) for m in (self._last, self._newest)
+            )
+
+    def _step(self, moment: Moment) -> Moment:
+        self.steps += 1
+        if isinstance(self.tangent, CarriedTangent) and isinstance(moment.given, CarriedChanges):
+            changes = self.tangent.step(moment.given, moment.given.state.time_s + self.grids.model.integrator.step_s)
+            self.count_fallbacks([changes.state])
+            return Moment(changes.state, changes)
+        state, _ = self.simulation.step(moment.state)
+        self.count_fallbacks([state])
+        return Moment(state, None)
 
 
 def _carried(start: Moment, grids: CoarserModel) -> Moment:

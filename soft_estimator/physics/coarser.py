@@ -67,6 +67,10 @@ class CoarserModel:
         """A state of the fine body, on the coarse one."""
         return State(self.restricted(state.u), self.restricted(state.v), self.restricted(state.a), state.time_s)
 
+    def prolonged_state(self, state: State) -> State:
+        """A state of the coarse body, on the fine one."""
+        return State(self.prolonged(state.u), self.prolonged(state.v), self.prolonged(state.a), state.time_s)
+
     def followed(self, coarse: State, fine: State) -> State:
         """A state of the coarse body, moved rigidly to where the fine body is, and to its mean motion: two bodies that
         bounce by themselves part in the course of time."""

@@ -141,7 +141,7 @@ class Episodes:
             self._coarser[1] = coarser_model(self.model)
         whole = self._coarser[1]
         if parts not in self._coarser and whole is not None:
-            self._coarser[parts] = whole.with_step(self.steps.into(parts).integrator)
+            self._coarser[parts] = whole.with_step(self.steps.into(max(1, parts // 2)).integrator)
         return self._coarser.get(parts)
 
     def go_on(

@@ -26,6 +26,8 @@ _ITERATIONS = 4  # simulations of the window from each; a minimum that is as goo
 _BACK = 0.2
 # By so much a minimum must be lower: two deviations in one direction.
 _LOWER = 2.0
+# On the coarser grid all are off alike, but for this much; one that is no worse there is looked at on the window's own.
+_PERHAPS = 50.0
 
 
 class OtherStiffnesses:
@@ -158,8 +160,9 @@ class _Search:
         self.over = self.looked = False
         self._variables, self._untried = variables, factors
         self._factors: list[float] = []
-        self._tried = self._spent = 0
+        self._tried = self._spent = self._to_follow = 0
         self._other: WindowFit | None = None
+        self._coarse: WindowFit | None = None  # the window on its coarser grid, where others are tried first
         self._arriving = on_way
         if not on_way:
             self._arrive()
@@ -206,20 +209,46 @@ class _Search:
     def _further(self, other: WindowFit | None) -> WindowFit | None:
         """The search at hand one simulation further; None where it is over."""
         if other is None:
-            z = self.fit.at.z.copy()
-            z[self.chosen] += np.log(self._factors.pop(0))
-            self._tried = 0
-            return self.fit.from_another(z)
+            return self._next()
         other.refine(1, always)
         self._tried += 1
-        if np.abs(other.at.z[self.chosen] - self.fit.at.z[self.chosen]).max() < _BACK:
+        on_coarse = other.motion.alone
+        own = self._coarse if on_coarse and self._coarse is not None else self.fit
+        if not self._apart(other, own):
             return None
         if self._tried < _ITERATIONS:
             return other
-        cost = self.fit.cost_of(other)
+        cost = own.cost_of(other)
+        if on_coarse:
+            self._tried = 0
+            known = self.best is not None and not self._apart(other, self.best)
+            worse = cost >= own.cost_of(own) + _PERHAPS
+            return None if known or worse else self.fit.from_another(other.at.z)
         if cost < self._least:
             self.best, self._least = other, cost
         return None
+
+    def _next(self) -> WindowFit | None:
+        """Where the next search begins; None while the window itself is still to be followed on its coarser grid."""
+        if self._coarse is None and (found := self.fit.on_coarser_grid()) is not None:
+            self._coarse, self._to_follow = found, _ITERATIONS
+        elif self._coarse is not None and self._to_follow:
+            self._to_follow = 0 if self._coarse.holds else self._to_follow - 1
+            if self._to_follow:
+                self._nearer(self._coarse)
+            elif self._apart(self._coarse, self.fit):  # it does not stay where the window is
+                self._tried = 0
+                return self.fit.from_another(self._coarse.at.z)
+        else:
+            own = self._coarse or self.fit
+            z = own.at.z.copy()
+            z[self.chosen] += np.log(self._factors.pop(0))
+            self._tried = 0
+            return own.from_another(z)
+        return None
+
+    def _apart(self, one: WindowFit, other: WindowFit) -> bool:
+        return bool(np.abs(one.at.z[self.chosen] - other.at.z[self.chosen]).max() >= _BACK)
 
     @property
     def late(self) -> WindowFit | None:

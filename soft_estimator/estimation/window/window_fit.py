@@ -214,6 +214,15 @@ class WindowFit:
         other._damping = _RULE.first
         return other
 
+    def on_coarser_grid(self) -> WindowFit | None:
+        """Another fit of the same frames on the coarser grid alone, from where this one stands; None without one."""
+        if self.motion.coarser is None or self.motion.alone:
+            return None
+        other = copy(self)
+        other.motion = copy(self.motion)
+        other.motion.alone = True
+        return other.from_another(self.at.z)
+
     def cost_of(self, other: WindowFit) -> float:
         """The cost of a fit of the same frames, in units of the noise that this one sees."""
         return self._cost(other.at)

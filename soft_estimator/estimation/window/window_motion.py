@@ -12,7 +12,14 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fixed_numbers import Source, fixed_directions, window_sources
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
-from soft_estimator.estimation.trajectory import Moment, PredictedFrame, Trajectory, initial_moment, trajectory_from
+from soft_estimator.estimation.trajectory import (
+    CoarserTrajectory,
+    Moment,
+    PredictedFrame,
+    Trajectory,
+    initial_moment,
+    trajectory_from,
+)
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.holding import Holding, moved_rigidly
@@ -67,6 +74,7 @@ class WindowMotion:
         known: how far off what is held fixed may be; None: it is exact, and no column is carried for it.
         clock: wall-clock seconds, by which `seconds_per_step` is measured.
         coarser: the model on which changes are worked out; None: the model itself.
+        alone: the motion, too, is that of the coarser model: an eighth of the work, off by what its grid does.
     """
 
     def __init__(
@@ -78,7 +86,9 @@ class WindowMotion:
         known: KnownToConfig | None = None,
         clock: Callable[[], float] = perf_counter,
         coarser: CoarserModel | None = None,
+        alone: bool = False,
     ) -> None:
+        self.alone = alone
         self.model, self.variables, self.backend, self.kinds = model, variables, backend, kinds
         self.known, self.clock, self.coarser = known, clock, coarser
         # Of the start; where a clamp keeps the body is no matter of when a window begins.
@@ -197,6 +207,10 @@ class WindowMotion:
     def _trajectory(
         self, parameters: Parameters, directions: list[ParameterGradient] | None, start: Moment
     ) -> Trajectory:
+        if self.alone and self.coarser is not None:
+            return CoarserTrajectory(
+                self.coarser, parameters, directions, start, self.backend, self.kinds, self.steps_of
+            )
         return trajectory_from(
             self.model, parameters, directions, start, self.backend, self.kinds, self.steps_of, self.coarser
         )
