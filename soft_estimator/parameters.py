@@ -151,7 +151,7 @@ register(
 register(
     Parameter(
         "poissons_ratio", "", "Poisson's ratio", "Poisson's ratio ν", "ν", transform="logit", prior_std=1.0, low=0.0,
-        high=0.5, hidden="the body hardly moved sideways to its load", known_std=0.07,
+        high=0.5, hidden="the body hardly moved sideways to its load", linear_within=0.1, known_std=0.07,
     )
 )  # fmt: skip
 register(
@@ -164,14 +164,14 @@ register(
     Parameter(
         "mass_damping_per_s", "1/s", "Mass damping", "Rayleigh damping α₁", "α₁", transform="log", prior_std=2.0,
         default=0.0, low=0.0, hidden="nothing moved long enough to lose energy",
-        known_std=0.2,
+        linear_within=0.05, known_std=0.2,
     )
 )  # fmt: skip
 register(
     Parameter(
         "stiffness_damping_s", "s", "Stiffness damping", "Rayleigh damping α₂", "α₂", transform="log", prior_std=2.0,
         default=0.0, low=0.0, hidden="nothing swung long enough to lose energy",
-        known_std=0.2,
+        linear_within=0.05, known_std=0.2,
     )
 )  # fmt: skip
 register(
@@ -203,7 +203,7 @@ register(
 register(
     Parameter(
         "rotation_rad", "rad", "Initial rotation", "initial rotation, axis-angle", "θ", "vector", prior_std=0.2,
-        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.01, truth=False, known_std=0.003,
+        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.03, truth=False, known_std=0.003,
     )
 )  # fmt: skip
 register(
