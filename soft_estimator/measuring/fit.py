@@ -154,7 +154,7 @@ def contact_plain(body: ScannedBody, mass_kg: float, table: Table) -> dict[str, 
 
 
 def add_obstacles(plain: dict[str, Any], around: Surroundings, table: Table) -> None:
-    """Add to a scene what stands beside the object, as hard as its table, and how far off it may be.
+    """Add to a scene what stands beside the object, as hard as its table, and how far off each may be.
 
     The side that touches it is known no better than all of the shape is.
     """
@@ -163,7 +163,11 @@ def add_obstacles(plain: dict[str, Any], around: Surroundings, table: Table) -> 
     law = {"stiffness_pa_per_m": table.stiffness_pa_per_m, "sharpness_per_m": table.sharpness_per_m}
     plain["obstacles"] = [{"shape": shape, **law} for shape in around.obstacles]
     known = plain["estimate"]["known_to"]
-    known["obstacle_shift_m"] = round(hypot(around.std_m, known["shape_offset_m"]), 6)
+    known["obstacle_shift_m"] = 0.0  # of all of them; each has its own
+    known["obstacles"] = [
+        {"obstacle": k, "shift_m": round(hypot(std_m, known["shape_offset_m"]), 6)}
+        for k, std_m in enumerate(around.stds_m)
+    ]
 
 
 def make_live(plain: dict[str, Any], body: ScannedBody, mass_kg: float, around: Surroundings, rate_hz: float) -> None:

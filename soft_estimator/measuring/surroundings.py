@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """Obstacles as the scene's file says them, in its frame; how far off they may be [m]; and what is said of them."""
+    """Obstacles as the scene's file says them, in its frame; how far off each may be [m]; and what is said of them."""
 
     obstacles: tuple[dict[str, Any], ...] = ()
-    std_m: float = 0.0
+    stds_m: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -67,7 +67,7 @@ def surroundings_of(
     middles = np.array([sightings[k].middle_m for k in moving])
     seen = np.concatenate([sightings[k].points_m for k in moving])
     out: list[dict[str, Any]] = []
-    notes, off_m = list[str](), list[float]()
+    notes, stds_m = list[str](), list[float]()
     for parts in _things(faces):
         gap = np.min([np.maximum(np.abs(f.plane.height_m(middles)), f.beyond_m(middles)) for f in parts], axis=0)
         nearest = int(np.argmin(gap))
@@ -75,9 +75,11 @@ def surroundings_of(
             continue
         shapes, what = _shapes(parts, frame, seen, width_m)
         out += shapes
-        off_m += [face.plane.height_std_m(middles[nearest]) for face in parts]
+        off_m = [face.plane.height_std_m(middles[nearest]) for face in parts]
+        # A wall is one face of its own; a box is as far off as the worst of its faces.
+        stds_m += off_m if len(shapes) == len(parts) else [max(off_m)] * len(shapes)
         notes.append(f"{what} stands {1e3 * gap[nearest]:.0f} mm from the middle of what is seen of it")
-    return Surroundings(tuple(out), hypot(_CALIBRATED_M, max(off_m, default=0.0)), tuple(notes))
+    return Surroundings(tuple(out), tuple(hypot(_CALIBRATED_M, std_m) for std_m in stds_m), tuple(notes))
 
 
 def _shapes(parts: list[Face], frame: Frame, seen: np.ndarray, width_m: float) -> tuple[list[dict[str, Any]], str]:

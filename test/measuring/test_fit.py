@@ -11,6 +11,7 @@ import pytest
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.config import SceneConfig
+from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.measuring.fit import (
@@ -102,14 +103,17 @@ def test_live_scenes_take_shorter_steps_among_obstacles() -> None:
     still, seen = (np.eye(3), np.zeros(3)), np.ones(len(vertices), dtype=bool)
     body = ScannedBody(grid, vertices, surface.faces, seen, 1.0, 3.8e-4, *still, 0.003, 8, (), "ball")
     steps = []
-    for around in (Surroundings(), Surroundings((BOX,), 0.0004)):
+    for around in (Surroundings(), Surroundings((BOX, BOX), (0.0004, 0.0016))):
         plain: dict[str, Any] = {"time": {}, "estimate": {"known_to": {"shape_offset_m": 0.0003}}}
         make_live(plain, body, 0.19, around, 30.0)
         steps.append(plain["time"]["step_s"])
         assert plain["contact"]["stiffness_pa_per_m"] == LIVE_TABLE.stiffness_pa_per_m
         assert plain.get("obstacles", []) == [{"shape": BOX, **asdict(LIVE_TABLE)}] * len(around.obstacles)
     np.testing.assert_allclose(steps, [1 / 270, 1 / 600])
-    assert plain["estimate"]["known_to"]["obstacle_shift_m"] == 0.0005
+    known = load(KnownToConfig, plain["estimate"]["known_to"], "known_to")
+    assert known.of("obstacle_shift_m") == 0.0
+    # Each is off by itself, and by what the object's shape is: 0.4 and 1.6 mm, and 0.3 mm.
+    assert [known.of(f"obstacle_{k}_shift_m") for k in range(2)] == [0.0005, 0.001628]
 
 
 @pytest.mark.parametrize(("mass_kg", "said"), [(158.0, "5.1e+05"), (0.158e-3, "0.51")])

@@ -28,14 +28,17 @@ WIDTH_M = 0.09
 UP = np.array([0.0, 0.0, 1.0])
 
 
-def face(normal: np.ndarray, middle: np.ndarray, size_m: tuple[float, float], leaves: bool = False) -> Face:
-    """A face given in the scene's frame, its second side upright, or along y where it lies."""
+def face(
+    normal: np.ndarray, middle: np.ndarray, size_m: tuple[float, float], leaves: bool = False, variance: float = 1e-8
+) -> Face:
+    """A face given in the scene's frame, its second side upright, or along y where it lies; variance: of its plane's
+    tilts and offset."""
     second = np.array([0.0, 1.0, 0.0]) if abs(normal[2]) > 0.9 else UP - (UP @ normal) * normal
     axes = np.stack([np.cross(second, normal), second]) / np.linalg.norm(second)
     grid = np.stack(np.meshgrid(*(np.linspace(-0.5, 0.5, 40) * s for s in size_m)), axis=-1).reshape(-1, 2)
     points = (middle + grid @ axes) @ FRAME[0].T + FRAME[1]
     n, axes = FRAME[0] @ normal, axes @ FRAME[0].T
-    plane = PlaneFit(n, -float(n @ points[0]), axes, np.diag([1e-8, 1e-8, 1e-8]), len(points), 1.0)
+    plane = PlaneFit(n, -float(n @ points[0]), axes, variance * np.eye(3), len(points), 1.0)
     along = points @ axes.T
     return Face(plane, axes, along.min(axis=0), along.max(axis=0), points, points, np.full((2, 2), leaves))
 
@@ -62,7 +65,7 @@ def test_a_large_face_near_the_object_is_a_wall() -> None:
     (shape,) = found.obstacles
     np.testing.assert_allclose(shape["plane"]["normal"], NORMAL, atol=1e-6)
     assert np.array(shape["plane"]["through_m"]) @ NORMAL == pytest.approx(-0.06, abs=1e-6)
-    assert 0.0003 < found.std_m < 0.0005
+    assert 0.0003 < found.stds_m[0] < 0.0005
     assert "a wall" in found.notes[0] and "60 mm" in found.notes[0]
     load(ObstacleConfig, {"shape": shape}, "obstacle")
 
@@ -112,6 +115,19 @@ def test_faces_that_meet_are_one_box() -> None:
     np.testing.assert_allclose(box["size_m"], [0.08, 0.1, 0.06], atol=1e-3)
     np.testing.assert_allclose(box["center_m"], -0.09 * NORMAL + 0.03 * UP, atol=1e-3)
     assert "guess" not in found.notes[0]
+
+
+def test_each_obstacle_is_as_far_off_as_its_own_faces() -> None:
+    """A wall whose plane is known ten times worse than a box's: theirs alone beside 0.3 mm of calibration."""
+    seen = flight((0.0, 0.0, 0.06), (0.0, 0.0, 0.05))
+    wall = face(NORMAL, -0.06 * NORMAL + 0.2 * UP, (0.5, 0.4), variance=1e-6)
+    side = face(-NORMAL, 0.06 * NORMAL + 0.02 * UP, (0.2, 0.04))
+    found = surroundings_of([wall, side], FRAME, WIDTH_M, seen, [0, 1])
+    assert [next(iter(shape)) for shape in found.obstacles] == ["plane", "box"]
+    noise_m = np.sqrt(np.square(found.stds_m) - 0.0003**2)
+    expected_m = [f.plane.height_std_m(seen[0].middle_m) for f in (wall, side)]
+    np.testing.assert_allclose(noise_m, expected_m, rtol=0.05)
+    assert noise_m[0] > 5 * noise_m[1]
 
 
 def test_a_ramp_that_ends_near_the_object_is_left_out_and_said() -> None:
@@ -164,5 +180,5 @@ def test_a_recording_beside_a_wall_and_a_box(tmp_path: Path) -> None:
     # A pixel is 2 mm wide there: so far off may be either end.
     np.testing.assert_allclose(np.sort(found["box"]["size_m"]), [0.05, 0.06, 0.08], atol=0.006)
     assert np.hypot(*found["box"]["center_m"][:2]) == pytest.approx(0.1, abs=0.004)
-    assert 0.0003 <= seen.around.std_m < 0.001
+    assert len(seen.around.stds_m) == 2 and all(0.0003 <= std_m < 0.001 for std_m in seen.around.stds_m)
     assert sum("an obstacle now" in note for note in seen.notes) == 2
