@@ -12,7 +12,7 @@ from soft_estimator.config_body import BoxShape, CapsuleShape, MeshShape, Sphere
 from soft_estimator.config_contact import FrictionConfig, ObstacleConfig, PlaneShape
 from soft_estimator.geometry import shapes
 from soft_estimator.geometry.grid import SignedDistanceGrid
-from soft_estimator.geometry.live_path import FROM_STAMPS, LedPath, LivePath
+from soft_estimator.geometry.live_path import FROM_STAMPS, LATE_S, LedPath, LivePath
 from soft_estimator.geometry.mesh_file import mesh_to_sdf
 from soft_estimator.geometry.pose_path import PosePath, read_pose_path
 from soft_estimator.geometry.rigid import rotation_matrix
@@ -226,6 +226,12 @@ def _square(half_m: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
 def _path(obstacle: ObstacleConfig, config: SceneConfig, files: Files, centre: np.ndarray, key: str) -> PosePath | None:
     if obstacle.path_file is not None:
         path = read_pose_path(files.find(obstacle.path_file, f"{key}.path_file"))
+        if path.time_s[0] > LATE_S:
+            raise ConfigError(
+                f"= '{obstacle.path_file}' begins at {path.time_s[0]:g} s, after the motion does (0 s); count its "
+                "times from there, or give path_clock: stamps if they are a recording's",
+                f"{key}.path_file",
+            )
         if path.time_s[-1] < config.time.duration_s - 1e-9:
             raise ConfigError(
                 f"= '{obstacle.path_file}' ends at {path.time_s[-1]:g} s, before the motion does "

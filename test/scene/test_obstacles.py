@@ -147,6 +147,10 @@ HEAD = "time_s,x_m,y_m,z_m,qx,qy,qz,qw\n"
             "obstacles[0].path_file = 'short.csv' ends at 0.05 s, before the motion does (0.1 s)",
         ),
         (
+            {"shape": {"sphere": SHAPES["sphere"]}, "path_file": "stamps.csv"},
+            "obstacles[0].path_file = 'stamps.csv' begins at 1.7e+09 s, after the motion does (0 s); count its times",
+        ),
+        (
             {"shape": {"sphere": SHAPES["sphere"]}, "path_file": "a.csv", "path": [{"time_s": 0}]},
             "obstacles[0].path_file = 'a.csv' and path both lead it; give only one",
         ),
@@ -158,6 +162,7 @@ HEAD = "time_s,x_m,y_m,z_m,qx,qy,qz,qw\n"
 )
 def test_a_mistake_gets_one_line(obstacle: dict[str, Any], line: str, tmp_path: Path) -> None:
     (tmp_path / "short.csv").write_text(HEAD + "0,0,0,0,0,0,0,1\n0.05,0,0,0,0,0,0,1\n")
+    (tmp_path / "stamps.csv").write_text(HEAD + "1.7e9,0,0,0,0,0,0,1\n1700000001,0,0,0,0,0,0,1\n")
     with pytest.raises(ConfigError) as refused:
         scene_of(obstacle, folder=tmp_path)
     assert line in str(refused.value) and "\n" not in str(refused.value)
