@@ -247,9 +247,13 @@ class SceneConfig(Section):
 
     def check(self) -> None:
         self._check_start()
-        for k, wrench in enumerate(self.observe.wrenches if self.observe is not None else ()):
-            if wrench.obstacle >= len(self.obstacles):
-                raise ConfigError(self._no_obstacle(wrench.obstacle), f"observe.wrenches[{k}].obstacle")
+        felt = [wrench.obstacle for wrench in self.observe.wrenches] if self.observe is not None else []
+        for k, number in enumerate(felt):
+            if number >= len(self.obstacles):
+                raise ConfigError(self._no_obstacle(number), f"observe.wrenches[{k}].obstacle")
+            if number in felt[:k]:
+                problem = f"= {number} has a sensor already; give the number of another, or take this one out"
+                raise ConfigError(problem, f"observe.wrenches[{k}].obstacle")
         if self.estimate is not None:
             self._check_obstacles(self.estimate)
         if self.material.law != "neo_hookean":

@@ -25,18 +25,32 @@ COLUMNS = ("time_s", "fx_n", "fy_n", "fz_n", "tx_nm", "ty_nm", "tz_nm")
 
 
 def read_wrenches(config: SceneConfig, folder: Path, data: Path | None = None) -> tuple[WrenchFrame, ...]:
-    """The readings of the files that a scene names, from its start to its end, the mean of those within each step."""
+    """The readings of the files that a scene names, from its start on, the mean of those within each step."""
     frames: list[WrenchFrame] = []
     for k, sensor in enumerate(config.observe.wrenches if config.observe is not None else ()):
         if sensor.file is None or sensor.clock == "stamps":
             continue
         numbers = read_numbers(Files(folder, data).find(sensor.file, f"observe.wrenches[{k}].file"), COLUMNS)
-        numbers = numbers[(numbers[:, 0] >= 0) & (numbers[:, 0] <= config.time.duration_s)]
+        numbers = numbers[numbers[:, 0] >= 0]
         step = np.floor(numbers[:, 0] / config.time.step_s)
-        for number in np.unique(step):
-            time_s, *wrench = numbers[step == number].mean(axis=0)
+        for part in np.split(numbers, np.flatnonzero(np.diff(step)) + 1) if len(numbers) else ():
+            time_s, *wrench = part.mean(axis=0)
             frames.append(WrenchFrame(float(time_s), np.array(wrench), wrench_std(sensor), sensor.obstacle))
     return tuple(sorted(frames, key=lambda frame: frame.time_s))
+
+
+def readings_of_motion(scene: Scene) -> list[WrenchFrame]:
+    """The readings of a scene's files up to the end of its motion; a file that has none is refused."""
+    config, until_s = scene.config, scene.config.time.duration_s
+    within = [frame for frame in scene.readings if frame.time_s <= until_s]
+    for k, sensor in enumerate(config.observe.wrenches if config.observe is not None else ()):
+        if sensor.file is not None and all(frame.tool != sensor.obstacle for frame in within):
+            raise ConfigError(
+                f"= '{sensor.file}' has no reading from 0 to {until_s:g} s, while the scene moves; count its times "
+                "from the scene's start",
+                f"observe.wrenches[{k}].file",
+            )
+    return within
 
 
 def read_wrench_logs(config: SceneConfig, folder: Path, data: Path | None = None) -> dict[int, np.ndarray]:

@@ -55,7 +55,7 @@ from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import shown, variables_of
-from soft_estimator.scene.wrenches import check_readings, feel_truth, kinds_of_scene
+from soft_estimator.scene.wrenches import check_readings, feel_truth, kinds_of_scene, readings_of_motion
 from soft_estimator.schema import ConfigError
 from soft_estimator.studies.estimate_keeping import Keeper, identity_of
 from soft_estimator.studies.estimate_search import WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
@@ -159,6 +159,7 @@ def estimate_scene(
     simulated = frames is None and frames_dir is None
     if readings is None:
         check_readings(scene.config, simulated)
+    written = readings_of_motion(scene) if readings is None else []
     variables = variables_of(scene, config, refine_pose=not simulated)  # a scene's own frames are of its own pose
     if frames_dir is not None:
         frames = _recorded(scene, variables, backend, frames_dir, noise_m)
@@ -167,7 +168,7 @@ def estimate_scene(
     frames = without_copies(frames)
     if readings is None:
         felt = feel_truth(scene, backend, [frame.time_s for frame in frames.frames]) if simulated else []
-        readings = [*scene.readings, *felt]
+        readings = [*written, *felt]
     seconds["frames_s"], clock = perf_counter() - clock, perf_counter()
     problem = Problem(
         scene.model,

@@ -27,7 +27,7 @@ from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.contact import ContactLaw
 from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.scene import Scene, build_scene
-from soft_estimator.scene.wrenches import feel_truth
+from soft_estimator.scene.wrenches import feel_truth, readings_of_motion
 from soft_estimator.schema import ConfigError, load
 from soft_estimator.studies.estimate import estimate_scene
 from soft_estimator.studies.estimate_setup import observe_truth
@@ -143,7 +143,9 @@ def test_readings_from_a_file(tmp_path):
     )
     observe = {**POKE["observe"], "wrenches": [{"obstacle": 0, "force_std_n": "10 mN", "file": "wrench.csv"}]}
     config = load(SceneConfig, {**POKE, "observe": observe}, "scene")
-    first, second = build_scene(config, tmp_path).readings
+    scene = build_scene(config, tmp_path)
+    first, second = readings_of_motion(scene)
+    assert scene.readings[:2] == (first, second) and scene.readings[2].time_s == 9.0  # a recording may be longer
     assert (first.time_s, first.wrench[1], second.wrench[1], second.wrench[5]) == (0.002, 2.0, 5.0, 0.1)
     np.testing.assert_array_equal(first.std, [0.01] * 3 + [0.001] * 3)
     (tmp_path / "wrench.csv").write_text("time_s,force\n0,1\n")
@@ -152,9 +154,18 @@ def test_readings_from_a_file(tmp_path):
     rough = [{**POKE["obstacles"][0], "friction": {"coefficient": 0.2}}]
     assert not scene_of().warnings
     assert "obstacles[0] is predicted without its friction" in scene_of(obstacles=rough).warnings[0]
-    wrong = {**POKE["observe"], "wrenches": [{"obstacle": 1}]}
-    with pytest.raises(ConfigError, match=r"observe\.wrenches\[0\]\.obstacle = 1 is none of the 1 obstacles"):
-        scene_of(observe=wrong)
+
+
+@pytest.mark.parametrize(
+    ("sensors", "said"),
+    [
+        ([{"obstacle": 1}], r"observe\.wrenches\[0\]\.obstacle = 1 is none of the 1 obstacles"),
+        ([{"obstacle": 0}, {"obstacle": 0}], r"observe\.wrenches\[1\]\.obstacle = 0 has a sensor already"),
+    ],
+)
+def test_sensors_without_an_obstacle_of_their_own_are_refused(sensors, said):
+    with pytest.raises(ConfigError, match=said):
+        scene_of(observe={**POKE["observe"], "wrenches": sensors})
 
 
 @pytest.mark.parametrize(
@@ -165,6 +176,10 @@ def test_readings_from_a_file(tmp_path):
             r"observe\.wrenches\[0\]\.clock = stamps is for replay and the nodes",
         ),
         ({}, r"observe\.wrenches\[0\]\.file is missing: of recorded frames no force is simulated; give its readings"),
+        (
+            {"file": "wrench.csv"},
+            r"observe\.wrenches\[0\]\.file = 'wrench\.csv' has no reading from 0 to 0\.2 s, while the scene moves",
+        ),
     ],
 )
 def test_a_force_that_would_not_be_used_is_refused(tmp_path, sensor, said):

@@ -234,8 +234,8 @@ def test_readings_belong_to_the_step_before_a_frame(tmp_path: Path) -> None:
     (tmp_path / "felt.csv").write_text(
         "time_s,fx_n,fy_n,fz_n,tx_nm,ty_nm,tz_nm\n7.011,0,1,0,0,0,0\n7.013,0,3,0,0,0,0\n7.02,0,9,0,0,0,0\n"
     )
-    made = struck([rod(tool_frame="tool")])
-    sensors = [{"file": "felt.csv", "clock": "stamps"}, {"topic": "hand/ft"}]
+    made = struck([rod(tool_frame="tool"), rod(tool_frame="tool")])
+    sensors = [{"file": "felt.csv", "clock": "stamps"}, {"obstacle": 1, "topic": "hand/ft"}]
     made["observe"] = {**made["observe"], "wrenches": sensors}
     wrenches = Wrenches(build_scene(load(SceneConfig, made, "scene"), tmp_path))
     assert wrenches.topics == ["wrench", "hand/ft"]
