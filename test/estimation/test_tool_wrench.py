@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.interface import FrameState
 from soft_estimator.estimation.residuals.tool_wrench import ToolWrench, WrenchFrame
@@ -134,6 +136,36 @@ def test_a_poke_tells_the_stiffness_of_a_body_of_unknown_mass():
     assert young.value == pytest.approx(3e4, rel=0.05)
     assert young.observable and young.low < 3e4 < young.high
     assert not density.observable or density.low < 1000 < density.high
+
+
+def verdict_of(change) -> FitVerdict:
+    """The verdict on a poke from the air into the body, and out again, whose readings (6,) are changed."""
+    there_and_back = [{"time_s": 0.06}, {"time_s": 0.12, "translation_m": [0, -0.009, 0]}, {"time_s": 0.18}]
+    obstacle, observe = {**POKE["obstacles"][0], "path": there_and_back}, {**POKE["observe"], "every_steps": 2}
+    scene, backend = scene_of(obstacles=[obstacle], observe=observe), choose_backend("cpu")
+    frames = observe_truth(scene, carry_field(scene.body), backend)
+    exact = feel_truth(scene, backend, [frame.time_s for frame in frames.frames])
+    readings = [replace(reading, wrench=change(reading.wrench)) for reading in exact]
+    return estimate_scene(scene, backend, frames=frames, readings=readings).posterior.verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [lambda w: -w, lambda w: w - [0, 2, 0, 0, 0, 0]])
+def test_forces_that_do_not_fit_are_said(change):
+    """The other sign, and 2 N of 5 that nobody tared: points, which are many more, go with any stiffness."""
+    verdict = verdict_of(change)
+    assert not verdict.fits and verdict.cause == "force"
+    assert re.fullmatch(
+        r"the force on obstacles\[0\] is found .* N off the .* N that were read: tare .*", verdict.reason
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [lambda w: 1.1 * w, lambda w: w - [0, 0.5, 0, 0, 0, 0]])
+def test_forces_a_tenth_off_pass(change):
+    """What a gauge may be off, and a tare: the first is E's, the second leaves under a tenth of the force."""
+    verdict = verdict_of(change)
+    assert verdict.fits and verdict.figures["force"] < 0.1
 
 
 def test_readings_from_a_file(tmp_path):

@@ -10,6 +10,7 @@ from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import allowance_m, shape_std_m
 from soft_estimator.estimation.fitting.clock import with_clock
 from soft_estimator.estimation.fitting.consider import Effect, details_effect, effects, model_effect
+from soft_estimator.estimation.fitting.felt_force import with_felt_force
 from soft_estimator.estimation.fitting.modal_start import with_small_bend
 from soft_estimator.estimation.fitting.told_plane import with_told_plane
 from soft_estimator.estimation.fitting.uncertainty import Posterior, describe
@@ -53,6 +54,7 @@ def completed(problem: Problem, at: Evaluation, found: Posterior) -> Posterior:
     verdict = with_told_plane(verdict, problem.variables, found.theta)
     verdict = with_small_bend(verdict, problem.model, problem.variables.parameters(found.theta))
     verdict = with_clock(verdict, problem, at, inspection, found.noise_scale)
+    verdict = with_felt_force(verdict, problem, at, inspection, found.noise_scale)
     return _with(problem, replace(found, covariance=total), statistical, tuple(moved), verdict)
 
 

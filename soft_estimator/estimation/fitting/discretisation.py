@@ -36,6 +36,7 @@ import numpy as np
 from soft_estimator.estimation.fitting.clock import is_by_clock, where_stiffness_is_known
 from soft_estimator.estimation.fitting.completing import evidence_of
 from soft_estimator.estimation.fitting.consider import Effect
+from soft_estimator.estimation.fitting.felt_force import is_by_force
 from soft_estimator.estimation.fitting.least_squares import LeastSquaresSettings, fit
 from soft_estimator.estimation.fitting.left_over import with_left_over
 from soft_estimator.estimation.fitting.modal_start import with_small_bend
@@ -259,12 +260,15 @@ def _refined_verdict(
     problem: Problem, at: Evaluation, found: Posterior, residual: np.ndarray, covariance: np.ndarray
 ) -> FitVerdict:
     """The verdict on residuals (n,) with everything refined, fitted anew; where they do not fit either, it stays. No
-    finer grid sets a body's clock right; where it is held may be no better known than the grid's error lets it.
+    finer grid sets a body's clock right or tares a sensor; where it is held may be no better known than the grid's
+    error lets it.
 
     covariance: of θ, with what grid and step add to it, (P, P).
     """
     if is_by_clock(found.verdict):
         return where_stiffness_is_known(found.verdict, problem.variables, covariance)
+    if is_by_force(found.verdict):
+        return found.verdict
     inspection = look_at(problem, at.theta)
     evidence, clouds = evidence_of(problem, at, inspection), inspection.patch >= 0
     refined_m = (residual - at.residual)[clouds] * evidence.std_m

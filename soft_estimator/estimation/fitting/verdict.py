@@ -44,7 +44,7 @@ class FitVerdict:
 
     Attributes:
         fits: False where it does not. reason: one clause, "" where it fits. cause: a word for it: "shape", "pose",
-            "start", "contact", "touched", "motion", "clock", "size", "noise", "body"; "" where it fits.
+            "start", "contact", "touched", "motion", "clock", "size", "noise", "force", "body"; "" where it fits.
         figures: what was measured, by the names of `Limits`.
     """
 
