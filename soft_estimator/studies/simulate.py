@@ -25,6 +25,7 @@ from soft_estimator.pictures.surface_values import equivalent_strain
 from soft_estimator.scene.doubts import doubts
 from soft_estimator.scene.scene import Scene
 from soft_estimator.schema import to_plain
+from soft_estimator.studies.passing_through import depths_m, passing_warnings
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
 
@@ -49,6 +50,7 @@ class SimulationResult:
         reports: how each step's solve went, S of them. step_seconds: wall-clock time of each step [s], (S,).
         frames: the surfaces that were kept, by step. tool_work_j: what tools put in until each time, (S + 1,).
         friction_missed: friction of another slip than the steps' own, as a part of all that there could be.
+        deepest_m: how deep the body came into each obstacle, (K,).
     """
 
     scene: Scene
@@ -60,6 +62,7 @@ class SimulationResult:
     frames: dict[int, Frame] = field(default_factory=dict)
     tool_work_j: np.ndarray = field(default_factory=lambda: np.zeros(1))
     friction_missed: float = 0.0
+    deepest_m: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def steps(self) -> int:
@@ -73,6 +76,7 @@ class SimulationResult:
             *doubts(self.scene),
             *_fallback_warning(self),
             *_friction_warning(self),
+            *passing_warnings(self.scene.obstacles, self.deepest_m),
             *_energy_warning(self),
         )
 
@@ -116,7 +120,7 @@ def simulate(
     times, balances, reports, seconds = [0.0], [_finite_balance(simulation, state, 0)], [], []
     frames = {0: _frame(simulation, state)} if 0 in kept else {}
     tools, work = [term for term in simulation.terms if isinstance(term, ObstacleContact | Friction)], [0.0]
-    missed = np.zeros(2)
+    missed, deepest_m = np.zeros(2), np.zeros(len(scene.obstacles))
     for step in range(1, total + 1):
         clock, before = perf_counter(), state
         try:
@@ -129,6 +133,7 @@ def simulate(
         reports.append(report)
         work.append(work[-1] + sum(tool.work_j(before, state) for tool in tools))
         missed += _missed_n(simulation, state, lin)
+        deepest_m = np.maximum(deepest_m, _depths_m(simulation, scene, before, state))
         if step in kept:
             frames[step] = _frame(simulation, state)
         if progress is not None:
@@ -143,7 +148,16 @@ def simulate(
         frames,
         np.array(work),
         float(missed[0] / missed[1]) if missed[1] > 0.0 else 0.0,
+        deepest_m,
     )
+
+
+def _depths_m(simulation: Simulation, scene: Scene, before: State, after: State) -> np.ndarray:
+    """How deep a step takes the surface into each obstacle at most [m], (K,)."""
+    if not scene.obstacles:
+        return np.zeros(0)
+    start, end = (simulation.device.host(simulation.device.surface_points(state.u)) for state in (before, after))
+    return depths_m(scene.obstacles, start, end, (before.time_s, after.time_s))
 
 
 def _missed_n(simulation: Simulation, after: State, lin: Linearisation) -> np.ndarray:
