@@ -67,7 +67,12 @@ class Wrenches:
             self.begin(start_s)
         for k, sensor in enumerate(self.sensors):
             if sensor.file is None:
-                self.add(k, recording.wrenches_of(self.topics[k]))
+                self.add(k, readings := recording.wrenches_of(self.topics[k]))
+                if not readings:
+                    self.refused = (
+                        f"the recording has no force on {self.topics[k]}, which tells nothing of the answer; name "
+                        f"another observe.wrenches[{k}].topic, or give file"
+                    )
 
     def at(self, stamp_s: float) -> list[WrenchFrame]:
         """For each sensor the mean of what it read within the last time step up to a stamp [s]; its time_s is a stamp

@@ -228,7 +228,7 @@ def test_a_recording_without_the_frame_is_told_in_a_line(recorded: Path) -> None
         replay_bag(recorded, config_of([rod(tool_frame="gripper")]), Path(), backend="cpu")
 
 
-def test_readings_belong_to_the_step_before_a_frame(tmp_path: Path) -> None:
+def test_readings_belong_to_the_step_before_a_frame(recorded: Path, tmp_path: Path) -> None:
     """The mean of those within the last 5 ms; of a log by stamps, of a file by the scene's time, as they come; those of
     another frame are refused, and that is said."""
     (tmp_path / "felt.csv").write_text(
@@ -246,6 +246,9 @@ def test_readings_belong_to_the_step_before_a_frame(tmp_path: Path) -> None:
     (felt,) = wrenches.at(7.032)
     assert felt.time_s == 7.03
     assert wrenches.refused.startswith("hand/ft is in frame 'elsewhere', the tool in 'tool'; publish force")
+    with open_recording(recorded, None) as recording:
+        wrenches.read(recording)
+    assert "has no force on hand/ft, which tells nothing of the answer; name another" in wrenches.refused
     made["observe"] = {**made["observe"], "wrenches": [{"clock": "stamps"}]}
     with pytest.raises(ConfigError, match=r"observe\.wrenches\[0\]\.clock = stamps is about file"):
         load(SceneConfig, made, "scene")
