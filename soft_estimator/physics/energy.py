@@ -40,9 +40,8 @@ class Balance:
 
 def balance(simulation: Simulation, state: State) -> Balance:
     """Evaluate a state; the gravity potential is zero at the world's origin."""
-    s, body = simulation, simulation.model.body
-    u, v = s.device.host(state.u), s.device.host(state.v)
-    mass = s.parameters.density_kg_m3 * body.node_volume_m3
+    s, host = simulation, simulation.backend.to_host
+    mass, mass_kg, moment = s.weights
     rotations, energies, force = s.device.rotations(state.u), dict.fromkeys(ENERGIES, 0.0), np.zeros(3)
     for term in s.terms:
         for name, value in term.energies_j(state, rotations).items():
@@ -50,8 +49,8 @@ def balance(simulation: Simulation, state: State) -> Balance:
         force = force + term.force_n(state)
     return Balance(
         **energies,
-        drift_j=drift_j(s, mass @ v, float(mass.sum())),
-        centre_of_mass_m=mass @ (body.node_position_m + u) / mass.sum(),
+        drift_j=drift_j(s, mass @ host(state.v), mass_kg),
+        centre_of_mass_m=(moment + mass @ host(state.u)) / mass_kg,
         contact_force_n=force,
     )
 

@@ -96,6 +96,7 @@ class Simulation:
         self._terms: tuple[Term[Any], ...] | None = None
         self._known: Any = None  # the last state and what it holds, see `guard`
         self._drifts: np.ndarray | None = None
+        self._weights: tuple[np.ndarray, float, np.ndarray] | None = None
         self._rest: State | None = None
 
     @property
@@ -112,6 +113,15 @@ class Simulation:
         if self._drifts is None:
             self._drifts = drift_directions(self)
         return self._drifts
+
+    @property
+    def weights(self) -> tuple[np.ndarray, float, np.ndarray]:
+        """Masses of the nodes [kg], (N,), their sum, and their first moment at rest [kg m], (3,), on the host."""
+        if self._weights is None:
+            body = self.model.body
+            mass = self.parameters.density_kg_m3 * body.node_volume_m3
+            self._weights = mass, float(mass.sum()), mass @ body.node_position_m
+        return self._weights
 
     @property
     def minimises(self) -> bool:

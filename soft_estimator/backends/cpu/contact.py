@@ -84,6 +84,9 @@ def add_contact_blocks(
     for c in range(near.shape[0]):
         for t in range(point_start[c], point_start[c + 1]):
             near[c] = near[c] or abs(value[t]) > least
+    crossed = np.empty(9, blocks.dtype)
+    for k in range(9):
+        crossed[k] = normal[k // 3] * normal[k % 3]
     for chunk in prange((nodes + CHUNK_OF_CELLS - 1) // CHUNK_OF_CELLS):
         shares = np.empty(LANES)
         for i in range(chunk * CHUNK_OF_CELLS, min(nodes, (chunk + 1) * CHUNK_OF_CELLS)):
@@ -99,7 +102,6 @@ def add_contact_blocks(
                     if shares[q] == 0.0:
                         continue
                     offset = 13 + 9 * ((q >> 2) - (p >> 2)) + 3 * ((q >> 1 & 1) - (p >> 1 & 1)) + (q & 1) - (p & 1)
-                    place = slot[i, offset]
-                    for a in range(3):
-                        for b in range(3):
-                            blocks[place, 3 * a + b] += shares[q] * normal[a] * normal[b]
+                    place, share = slot[i, offset], blocks.dtype.type(shares[q])
+                    put(lanes_of(blocks, 9 * place) + share * lanes_of(crossed, 0), blocks, 9 * place)
+                    blocks[place, 8] += share * crossed[8]

@@ -59,11 +59,16 @@ class Loads(Term[None]):
 
     def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
         """Potentials; that of gravity is zero at the world's origin."""
-        body, u = self.device.body, self.device.host(state.u)
-        mass = self.values.density_kg_m3 * body.node_volume_m3
-        moment = mass @ (body.node_position_m + u)
+        u, (weight, at_rest_j) = self.device.backend.to_host(state.u), self._gravity
         load = -float((self.load_n * u).sum()) if len(self.load_n) else 0.0
-        return {"gravity_j": float(-self.values.gravity_m_s2 @ moment), "load_j": load}
+        return {"gravity_j": at_rest_j - float(weight @ u @ self.values.gravity_m_s2), "load_j": load}
+
+    @cached_property
+    def _gravity(self) -> tuple[np.ndarray, float]:
+        """Masses of the nodes [kg], (N,), and the potential of the body at rest [J], on the host."""
+        body = self.device.body
+        mass = self.values.density_kg_m3 * body.node_volume_m3
+        return mass, -float(mass @ body.node_position_m @ self.values.gravity_m_s2)
 
     def resists(self) -> np.ndarray | None:
         return np.zeros((0, 3))
