@@ -203,7 +203,7 @@ register(
 register(
     Parameter(
         "rotation_rad", "rad", "Initial rotation", "initial rotation, axis-angle", "θ", "vector", prior_std=0.2,
-        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.01, truth=False, known_std=0.003,
+        default=(0.0, 0.0, 0.0), error_scale=1.0, linear_within=0.03, truth=False, known_std=0.003,
     )
 )  # fmt: skip
 register(

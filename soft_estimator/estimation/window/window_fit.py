@@ -39,7 +39,9 @@ from soft_estimator.physics.frame_times import between
 # direction that is a little off still leads to the minimum.
 _CHANGES_HOLD = 4.0
 _HELD = 1e-3
-_UNKNOWN = 0.3  # standard deviations of a variable, within which it may lie anywhere
+# Standard deviations of a variable, within which it may lie anywhere; of one of the start, which nobody asks for, and
+# whose turn and spin a ball hardly shows, all that moves the frames by no more than their noise.
+_UNKNOWN, _UNKNOWN_START = 0.3, 1.0
 # A trial costs a simulation of the window: not for a place within a tenth of one that failed, and not for a fall of the
 # cost that is no more than its roughness, where points cross the faces of cells.
 _RULE = Damping(shorter=0.1)
@@ -398,8 +400,9 @@ class WindowFit:
     def _reaches(self, at: WindowRun, step: np.ndarray) -> bool:
         """Whether the linearisation reaches the minimum, a step away: it holds over the step, but for variables of
         which nobody knows that much anyway (the stiffness of a body that has touched nothing)."""
-        known = _UNKNOWN * self._deviations(at)
-        return self._holds(np.where(np.abs(step) <= known, 0.0, step))
+        share = np.full(len(step), _UNKNOWN)
+        share[self.motion.of_start] = _UNKNOWN_START
+        return self._holds(np.where(np.abs(step) <= share * self._deviations(at), 0.0, step))
 
     def _holds(self, step: np.ndarray) -> bool:
         """Whether the linearisation holds over a step; the surface's offset is linear anyway."""
