@@ -35,6 +35,26 @@ def test_a_stiffer_ball_has_its_step_cut(times_stiffer: float, parts: int) -> No
     assert parts_of_step(ball.model(CELL_M), stiffer) == parts
 
 
+def test_a_later_motion_has_no_longer_steps_than_the_one_it_learnt_from() -> None:
+    """At 6 kPa ω Δt is 0.77 in one part: enough for a first motion, and too much after one in halves; 0.55, at half of
+    the stiffness, is not."""
+    assert parts_of_step(ball.model(CELL_M), ball.TRUTH, 2) == 2
+    softer = ball.TRUTH.replace(youngs_modulus_pa=0.5 * ball.TRUE_PA)
+    assert parts_of_step(ball.model(CELL_M), softer, 2) == 1
+    episodes = ball.window(ball.GUESS, cell_m=CELL_M).episodes  # twice too stiff
+    lasting, first, used = episodes.lasting, ball.frames(CELL_M)[0], []
+    knowledge = lasting.learnt.knowledge
+    mean = np.concatenate([[np.log(ball.TRUE_PA)], knowledge.mean[1:]])
+    found = replace(lasting.learnt, knowledge=replace(knowledge, mean=mean))
+    told = np.eye(len(found.information))
+    for learnt in (lasting.learnt, replace(found, information=told), replace(found, information=0.0 * told)):
+        lasting.learnt = learnt
+        fit, _ = episodes.begin(first, None)
+        assert fit is not None
+        used.append(episodes.steps.parts(fit.motion.model))
+    assert used == [2, 2, 1]
+
+
 def test_cut_models_are_made_once_and_know_their_half() -> None:
     steps = CutSteps(ball.model(CELL_M))
     assert steps.into(1) is ball.model(CELL_M) and steps.into(4) is steps.into(4)

@@ -80,6 +80,7 @@ class Episodes:
         self.kinds, self.loss, self.known, self.clock = kinds, loss, known, clock
         self.steps = CutSteps(model)
         self._coarser: dict[int, CoarserModel | None] = {}
+        self._begun_with = 1  # parts of a step, in the last episode
         self.places = PointPlaces(model.body, config.points_per_frame, backend)
         self.details = ShapeDetails(model.body, self.places, kinds, known)
         self.verdict = WindowVerdict(model.body, self.places, known)
@@ -99,7 +100,8 @@ class Episodes:
             reference = reference.replace(translation_m=pose.translation_m, rotation_rad=pose.rotation_rad)
         variables = self._variables(reference)
         known = lasting.prior_of(variables)
-        fit = WindowFit(self._motion(variables, self._parts(variables, known.mean)), known, self.loss, self.details)
+        self._begun_with = self._parts(variables, known.mean, self._begun_with if lasting.begun else 1)
+        fit = WindowFit(self._motion(variables, self._begun_with), known, self.loss, self.details)
         count = len(lasting.variables)
         fit.information[:count, :count] = lasting.learnt.information
         fit.touched = lasting.touched
@@ -118,10 +120,10 @@ class Episodes:
         names = [*lasting.names, *(POSE if self.free else ()), *(() if modes is None else modes.names)]
         return make_variables(reference, names, {**_POSE_STD, **lasting.prior_std}, lasting.beside)
 
-    def _parts(self, variables: Variables, z: np.ndarray) -> int:
-        """Into how many parts the step is cut with the variables at z; that of a held body, which may swing far slower
-        than its thickness lets it, is left to whoever chose it."""
-        return parts_of_step(self.model, variables.parameters(z[: len(variables)])) if self.free else 1
+    def _parts(self, variables: Variables, z: np.ndarray, before: int = 1) -> int:
+        """Into how many parts the step is cut with the variables at z, and in an episode before; that of a held body,
+        which may swing far slower than its thickness lets it, is left to whoever chose it."""
+        return parts_of_step(self.model, variables.parameters(z[: len(variables)]), before) if self.free else 1
 
     def _motion(self, variables: Variables, parts: int) -> WindowMotion:
         model, coarser = self.steps.into(parts), self._coarser_model(parts)
@@ -207,6 +209,7 @@ class Episodes:
         if self._parts(variables, surely) <= parts:
             return False
         fit.use(self._motion(variables, 2 * parts))
+        self._begun_with = 2 * parts
         return True
 
     def _drift(self) -> np.ndarray:

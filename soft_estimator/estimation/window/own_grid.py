@@ -130,11 +130,14 @@ class OwnErrors:
         for error in self.errors:
             error.look(fit, answer, lasting, in_time, hurried)
 
-    def catch_up(self, fit: WindowFit, answer: Answer, lasting: Lasting) -> None:
-        """Look where a look was put off."""
+    def catch_up(self, fit: WindowFit, answer: Answer, lasting: Lasting) -> bool:
+        """A piece of the looks that were put off: whether it was the last."""
         for error in self.errors:
             if error.put_off:
+                if error.begin(fit):
+                    return False
                 error.look(fit, answer, lasting)
+        return True
 
     def refined(self, fit: WindowFit, lasting: Lasting) -> tuple[np.ndarray, list[Effect]]:
         parts = [error.refined(fit, lasting) for error in self.errors]

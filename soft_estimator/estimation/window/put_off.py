@@ -58,7 +58,8 @@ class WorkPutOff:
             if episode.correct() or self.waits:
                 return None
         elif episode.fit is not None and self._own_errors.put_off:
-            self._own_errors.catch_up(episode.fit, episode.fit.answer(), episode.lasting)
+            if not self._own_errors.catch_up(episode.fit, episode.fit.answer(), episode.lasting):
+                return None
         else:
             return None
         return episode.fit if episode.status == "tracking" else None

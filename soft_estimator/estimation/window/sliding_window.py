@@ -35,7 +35,7 @@ from soft_estimator.estimation.window.own_points import TOUCHED
 from soft_estimator.estimation.window.own_step import OwnError, Refined, StepError
 from soft_estimator.estimation.window.put_off import WorkPutOff
 from soft_estimator.estimation.window.refusals import Refusals
-from soft_estimator.estimation.window.time_budget import TimeBudget
+from soft_estimator.estimation.window.time_budget import TimeBudget, WhileFramesWait
 from soft_estimator.estimation.window.tool_paths import ToolPaths
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
@@ -103,7 +103,7 @@ class SlidingWindow:
         if finer is not None:
             errors.append(ToolGridError(finer, self.backend, self.kinds))
         self._own_errors = OwnErrors(errors)
-        self._budget, self.tools = TimeBudget(clock), ToolPaths(model)
+        self._budget, self._waiting, self.tools = TimeBudget(clock), WhileFramesWait(clock), ToolPaths(model)
         self.counters, self.refusals = Counters(), Refusals()
         self._bent = BentStarts()
         self._episode = CurrentEpisode(self.episodes, self._own_errors, self._bent, led=bool(self.tools.paths))
@@ -290,7 +290,7 @@ class SlidingWindow:
             if self._episode.rests and self.last is not None:
                 self.last = replace(self.last, stamp_s=stamp_s, seconds=self.clock() - start, notes=())
             return self.last if self._episode.rests else None
-        in_time = self._budget.allowing(budget_s, start)
+        in_time, before = self._allowing(start), self._simulated_s
         try:
             fit, refused = self._fit, ""
             if fit is None:
@@ -318,7 +318,21 @@ class SlidingWindow:
         self._episode.order.used_s, self._episode.lost, self.waiting_for = stamp_s, False, ""
         estimate = self._estimate(fit, stamp_s, start, notes, in_time)
         self._budget.end(budget_s, start, fit.seconds)
+        self._waiting.end(max(self._simulated_s - before, 0.0))
         return estimate
+
+    def _allowing(self, start: float) -> Callable[[float], bool]:
+        """Whether there is time for work of so many seconds in an update that began at a time by the clock."""
+        enough, before = self._budget.allowing(self.config.time_budget_s, start), self._simulated_s
+        if self.hurry is None or not self.hurry():
+            return enough
+        share = self._waiting.allowing(lambda: self._simulated_s - before)
+        return lambda seconds: enough(seconds) and share(seconds)
+
+    @property
+    def _simulated_s(self) -> float:
+        """What the simulations of the window at hand took."""
+        return 0.0 if self._fit is None else self._fit.motion.simulated_s
 
     def _bent_start(self, fit: WindowFit, stamp_s: float) -> str:
         """Why an episode should not begin with its first frame, "" where it may; then the episode is over."""

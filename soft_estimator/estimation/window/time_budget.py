@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+# While newer frames wait: the part of the time that may go into simulating the window anew, and what is saved of it
+# [s]: a first touch needs a few at once.
+_SHARE, _MOST_SAVED_S = 0.5, 2.0
+
 
 class TimeBudget:
     """clock: wall-clock seconds."""
@@ -26,3 +30,27 @@ class TimeBudget:
         if budget_s is not None:
             left_s = self._saved_s + budget_s - (self.clock() - start_s)
             self._saved_s = min(max(left_s, -most_s), most_s)
+
+
+class WhileFramesWait:
+    """Newer frames wait while a window is simulated anew: half of the time is theirs, so that their age stays bounded.
+
+    clock: wall-clock seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._saved_s, self._since_s = _MOST_SAVED_S, clock()
+
+    def allowing(self, spent_s: Callable[[], float]) -> Callable[[float], bool]:
+        """Whether there is time for work of so many seconds, in an update that begins; spent_s: how much went into such
+        work in it so far."""
+        now_s = self.clock()
+        self._saved_s = min(self._saved_s + _SHARE * (now_s - self._since_s), _MOST_SAVED_S)
+        self._since_s = now_s
+        # What takes longer than can ever be saved is begun with everything saved.
+        return lambda seconds: spent_s() + min(seconds, _MOST_SAVED_S) <= self._saved_s
+
+    def end(self, spent_s: float) -> None:
+        """The update ends."""
+        self._saved_s -= spent_s

@@ -99,7 +99,7 @@ class WindowMotion:
         self.of_start = np.array([*of_start, *modal], dtype=np.int64)
         self.start: WindowStart | None = None
         self.seconds_per_step = 0.0
-        self.simulations = 0  # of the whole window
+        self.simulations, self.simulated_s = 0, 0.0  # of the whole window, and how long they took
         # Moves of the surface with each column of what is held fixed [m], (K,); they do not change with the variables.
         self._parameters: Newest[Parameters] = Newest()
         self._columns: Newest[list[ParameterGradient]] = Newest()
@@ -174,6 +174,7 @@ class WindowMotion:
         like: WindowRun | None = None,
     ) -> tuple[Trajectory, list[PredictedFrame]]:
         self.simulations += 1
+        start_s = self.clock()
         parameters, directions = self.parameters(z), self._directions(z)
         held = self._held(z, like, with_changes)
         if held:
@@ -190,6 +191,7 @@ class WindowMotion:
             trajectory.most_fallback_parts = fallback_parts + _MORE_FALLBACK_PARTS
         first = [trajectory.seen_between(e.frame, e.before, e.after, e.share) for e in held]
         seen = [*first, *trajectory.through_all(frames[len(held) :])]
+        self.simulated_s += self.clock() - start_s
         return trajectory, [self._offset(e, z) for e in seen]
 
     def _held(self, z: np.ndarray, like: WindowRun | None, with_changes: bool) -> list[PredictedFrame]:
