@@ -3,11 +3,12 @@ alike at several of them, and where the model is a little wrong, the least cost 
 
 Clean data need no second look: what they leave is noise, in which neighbours on the surface differ as much as points
 far apart. Where residuals are off together, the search begins again at two or three times, and at a half or a third of
-the stiffness, where the motion is not hopelessly off there. Minima are then compared by what is left of their cost when
-everything that is held fixed may be as wrong as it is known to (METHOD §15), in units of the noise in which neighbours
-differ. Points of a patch that are off together are not as many witnesses: differences count by Kish's design effect
-less, 1 + (m - 1) ρ for m points of a patch whose residuals are correlated by ρ. As likely as other minima are, so much
-of the way to them is in the deviation.
+the stiffness, where the motion is not hopelessly off there: with the guess of everything else or, as a ground that was
+told a millimetre off makes each of them hopeless, with everything else as it was found. Minima are then compared by
+what is left of their cost when everything that is held fixed may be as wrong as it is known to (METHOD §15), in units
+of the noise in which neighbours differ. Points of a patch that are off together are not as many witnesses: differences
+count by Kish's design effect less, 1 + (m - 1) ρ for m points of a patch whose residuals are correlated by ρ. As likely
+as other minima are, so much of the way to them is in the deviation.
 """
 
 from __future__ import annotations
@@ -119,14 +120,14 @@ def _left(problem: Problem, at: Evaluation, look: Inspection, noise: float) -> f
 
 
 def _other_minima(problem: Problem, best: Fit, stiffness: list[int], noise: float) -> list[Fit]:
-    """Where searches end that begin at other stiffnesses and the guess of everything else; noise: its cost."""
+    """Where searches end that begin at other stiffnesses; noise: its cost."""
     out: list[Fit] = []
     for factors in _FACTORS:
-        start = min((_start(problem, best, stiffness, factor) for factor in factors), key=lambda one: one[0])
-        if start[0] - noise > _HOPELESS * (best.evaluation.cost - noise):
+        start = _hopeful_start(problem, best, stiffness, factors, noise)
+        if start is None:
             continue
         try:
-            found = fit(problem, start[1], windows=[len(problem.frames)], settings=_SETTINGS)
+            found = fit(problem, start, windows=[len(problem.frames)], settings=_SETTINGS)
         except SolverError:  # a step to a body that soft or stiff cannot be simulated
             continue
         apart = [np.abs(found.theta[stiffness] - other.theta[stiffness]).max() for other in (best, *out)]
@@ -135,9 +136,23 @@ def _other_minima(problem: Problem, best: Fit, stiffness: list[int], noise: floa
     return out
 
 
-def _start(problem: Problem, best: Fit, stiffness: list[int], factor: float) -> tuple[float, np.ndarray]:
-    """The cost at a factor of the stiffness, and θ (P,) there."""
-    theta = problem.variables.start()
+def _hopeful_start(
+    problem: Problem, best: Fit, stiffness: list[int], factors: Sequence[float], noise: float
+) -> np.ndarray | None:
+    """θ (P,) at the factor of the stiffness that costs least, None where that is hopeless: with the guess of everything
+    else, or else with everything else as it was found."""
+    for rest in (problem.variables.start(), best.theta):
+        cost, theta = min((_start(problem, best, stiffness, f, rest) for f in factors), key=lambda one: one[0])
+        if cost - noise <= _HOPELESS * (best.evaluation.cost - noise):
+            return theta
+    return None
+
+
+def _start(
+    problem: Problem, best: Fit, stiffness: list[int], factor: float, rest: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """The cost at a factor of the stiffness, everything else as in `rest` (P,), and θ (P,) there."""
+    theta = rest.copy()
     theta[stiffness] = best.theta[stiffness] + np.log(factor)
     try:
         return problem.evaluate(theta).cost, theta
