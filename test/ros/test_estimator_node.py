@@ -219,8 +219,8 @@ def test_diagnostics_go_on_when_the_clock_stands_still(peer: Any, processes: Any
 
 
 def test_a_node_that_is_cleaned_up_while_it_builds_has_no_window(peer: Any, processes: Any, scene_file: Path) -> None:
-    """The build takes longer than cleanup waits (some 4,000 cells are warmed up); what it makes then is left."""
-    scene_file.write_text(SCENE.replace("spacing_m: 0.025", "spacing_m: 0.005"))
+    """The build takes longer than cleanup waits (some 70,000 cells are warmed up); what it makes then is left."""
+    scene_file.write_text(SCENE.replace("spacing_m: 0.025", "spacing_m: 0.002"))
     process, _, _ = start(peer, processes, scene_file, autostart=False)
 
     def change(number: int) -> bool:
