@@ -8,6 +8,7 @@ from dataclasses import replace
 import dropped_ball as ball
 import pytest
 
+from soft_estimator.estimation.window.lasting import Lasting
 from soft_estimator.estimation.window.time_budget import WhileFramesWait
 from soft_estimator.physics.step import Simulation
 
@@ -101,10 +102,13 @@ def test_who_hurries_has_what_can_wait_spread_and_put_off(steps_taken: Callable[
     assert hurried.catch_up() is None
 
 
-def test_while_frames_wait_half_of_the_time_is_theirs(steps_taken: Callable[[], float]) -> None:
+def test_while_frames_wait_half_of_the_time_is_theirs(
+    steps_taken: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With E off by two and the plane by 3 mm a window is simulated anew with most frames. While newer ones wait that
     is no more than half of the time and one simulation, and where it has not settled no number is vouched for; in the
-    pause it is worked out all the same."""
+    pause it is worked out all the same. Of a first motion, before which nothing is known, this is not asked."""
+    monkeypatch.setattr(Lasting, "begun", property(lambda self: True))
     spent, taken = {}, {}
     for hurried in (False, True):
         window = ball.window(ball.GUESS, clock=steps_taken)

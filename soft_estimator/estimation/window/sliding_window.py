@@ -322,9 +322,10 @@ class SlidingWindow:
         return estimate
 
     def _allowing(self, start: float) -> Callable[[float], bool]:
-        """Whether there is time for work of so many seconds in an update that began at a time by the clock."""
+        """Whether there is time for work of so many seconds in an update that began at a time by the clock; a first
+        motion, before which nothing is known, takes what it needs."""
         enough, before = self._budget.allowing(self.config.time_budget_s, start), self._simulated_s
-        if self.hurry is None or not self.hurry():
+        if self.hurry is None or not self.hurry() or not self.lasting.begun:
             return enough
         share = self._waiting.allowing(lambda: self._simulated_s - before)
         return lambda seconds: enough(seconds) and share(seconds)
