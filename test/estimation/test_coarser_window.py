@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from soft_estimator.estimation.trajectory import CoarserTrajectory
+from soft_estimator.estimation.window import other_stiffness
 from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_step import OwnError, StepError
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.estimation.window.window_fit import WindowFit
+from soft_estimator.physics.solver import SolverError
 
 CELL_M = 0.0105  # 800 of them, and five coarse ones across
 
@@ -67,6 +69,21 @@ def test_other_stiffnesses_are_tried_on_the_coarser_grid(fit: WindowFit) -> None
     assert 0 < spent <= 5
     assert OtherStiffnesses().better(fit, replace(claimed, z=fit.at.z), fit.motion.variables, lambda s: True) is fit
     assert fit.motion.simulations == before
+
+
+def test_a_window_that_cannot_be_simulated_on_the_coarser_grid_is_searched_on_its_own(
+    fit: WindowFit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: WindowFit) -> WindowFit:
+        raise SolverError("too violent")
+
+    monkeypatch.setattr(WindowFit, "on_coarser_grid", fails)
+    monkeypatch.setattr(other_stiffness, "FACTORS", (2.0,))
+    monkeypatch.setattr(other_stiffness, "_ITERATIONS", 1)
+    claimed = replace(fit.answer(), settled=True, covariance=1e-4 * np.eye(len(fit.at.z)))
+    others, before = OtherStiffnesses(), fit.motion.simulations
+    assert others.better(fit, claimed, fit.motion.variables, lambda s: True) is fit and others.looked
+    assert fit.motion.simulations > before
 
 
 def test_a_motion_on_the_coarser_grid_goes_on_where_it_was_packed(fit: WindowFit) -> None:

@@ -230,22 +230,23 @@ class _Search:
 
     def _next(self) -> WindowFit | None:
         """Where the next search begins; None while the window itself is still to be followed on its coarser grid."""
-        if self._coarse is None and (found := self.fit.on_coarser_grid()) is not None:
-            self._coarse, self._to_follow = found, _ITERATIONS
-        elif self._coarse is not None and self._to_follow:
+        if self._coarse is None:
+            self._coarse = self.fit  # where there is none, or it cannot be simulated there
+            if (found := self.fit.on_coarser_grid()) is not None:
+                self._coarse, self._to_follow = found, _ITERATIONS
+                return None
+        if self._to_follow:
             self._to_follow = 0 if self._coarse.holds else self._to_follow - 1
             if self._to_follow:
-                self._nearer(self._coarse)
+                self._coarse.refine(1, always)
             elif self._apart(self._coarse, self.fit):  # it does not stay where the window is
                 self._tried = 0
                 return self.fit.from_another(self._coarse.at.z)
-        else:
-            own = self._coarse or self.fit
-            z = own.at.z.copy()
-            z[self.chosen] += np.log(self._factors.pop(0))
-            self._tried = 0
-            return own.from_another(z)
-        return None
+            return None
+        z = self._coarse.at.z.copy()
+        z[self.chosen] += np.log(self._factors.pop(0))
+        self._tried = 0
+        return self._coarse.from_another(z)
 
     def _apart(self, one: WindowFit, other: WindowFit) -> bool:
         return bool(np.abs(one.at.z[self.chosen] - other.at.z[self.chosen]).max() >= _BACK)
