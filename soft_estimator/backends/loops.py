@@ -208,7 +208,7 @@ class MatrixLoops(Protocol):
         """out (N, 3) = A x (N, 3)."""
 
     def multiply_scalars(self, row_start: Array, column: Array, values: Array, x: Array, out: Array, /) -> None:
-        """out (N, W) = S x (N, W), S with one number for each block of the pattern, values (B,)."""
+        """out (M, W) = S x (N, W), S (M, N) with one number for each entry of the pattern, values (B,)."""
 
     def conjugate_gradient(
         self,

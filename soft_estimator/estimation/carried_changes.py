@@ -8,6 +8,7 @@ It may take longer steps than the fine body, too: in between its motion and its 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -22,10 +23,10 @@ from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.tangent import ColumnChanges, Tangent
 
-_SAME_TIME = 1e-6  # of a step, which sums of steps are off by
+SAME_TIME = 1e-6  # of a step, which sums of steps are off by
 
 
-class CarriedChanges(ColumnChanges):
+class Carried(ABC):
     """Changes at the fine nodes, with those at the coarse ones that they come from; carried over where they are asked
     for, at frames, not at the steps between them.
 
@@ -35,8 +36,48 @@ class CarriedChanges(ColumnChanges):
         ahead: where the coarse body's step leads that is under way; None: it is at the end of one.
     """
 
-    coarse: ColumnChanges
+    coarse: Any
     state: State
+    grids: Any
+    fine: Any
+    ahead: Any
+
+    @cached_property
+    def u(self) -> Array:
+        return self._carried("u")
+
+    @cached_property
+    def v(self) -> Array:
+        return self._carried("v")
+
+    @cached_property
+    def a(self) -> Array:
+        return self._carried("a")
+
+    def _carried(self, name: str) -> Array:
+        return getattr(self.fine, name) if self.fine is not None else self.grids.prolonged(getattr(self.coarse, name))
+
+    @abstractmethod
+    def mixed(self, weights: np.ndarray) -> Any:
+        """Σ_i weights_ij · change_i for every j; weights (number, new number), on the host."""
+
+    @abstractmethod
+    def moved(self, weights: np.ndarray) -> Any:
+        """The same changes with the coarse body moved along them; weights (number, 1)."""
+
+    @abstractmethod
+    def followed(self, fine: State) -> Any:
+        """The same changes with the coarse body where the fine one is."""
+
+    def _moved_state(self, weights: np.ndarray) -> State:
+        step, s = self.coarse.mixed(weights)[0], self.state
+        return replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a)
+
+
+class CarriedChanges(Carried, ColumnChanges):
+    """`Carried` of columns that lie next to each other."""
+
+    coarse: ColumnChanges
     grids: CoarserModel
     fine: ColumnChanges | None
     ahead: CarriedChanges | None
@@ -59,32 +100,13 @@ class CarriedChanges(ColumnChanges):
         coarse = ColumnChanges(u, v, a, fine.number, fine.backend)
         return cls(coarse, grids.restricted_state(state), grids, fine)
 
-    @cached_property
-    def u(self) -> Array:  # type: ignore[override]
-        return self._carried("u")
-
-    @cached_property
-    def v(self) -> Array:  # type: ignore[override]
-        return self._carried("v")
-
-    @cached_property
-    def a(self) -> Array:  # type: ignore[override]
-        return self._carried("a")
-
-    def _carried(self, name: str) -> Array:
-        return getattr(self.fine, name) if self.fine is not None else self.grids.prolonged(getattr(self.coarse, name))
-
     def mixed(self, weights: np.ndarray) -> CarriedChanges:
         return CarriedChanges(self.coarse.mixed(weights), self.state, self.grids)
 
     def moved(self, weights: np.ndarray) -> CarriedChanges:
-        """The same changes with the coarse body moved along them; weights (number, 1)."""
-        step, s = self.coarse.mixed(weights)[0], self.state
-        moved = replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a)
-        return CarriedChanges(self.coarse, moved, self.grids, self.fine)
+        return CarriedChanges(self.coarse, self._moved_state(weights), self.grids, self.fine)
 
     def followed(self, fine: State) -> CarriedChanges:
-        """The same changes with the coarse body where the fine one is."""
         return CarriedChanges(self.coarse, self.grids.followed(self.state, fine), self.grids, self.fine)
 
 
@@ -107,7 +129,7 @@ class CarriedTangent:
         """The changes at a later time [s], no farther away than the coarse body's step is long."""
         end = changes.ahead or self._step(changes)
         way_s = end.state.time_s - changes.state.time_s
-        if time_s >= end.state.time_s - _SAME_TIME * way_s:
+        if time_s >= end.state.time_s - SAME_TIME * way_s:
             return end
         return _between(changes, end, (time_s - changes.state.time_s) / way_s)
 
@@ -117,25 +139,26 @@ class CarriedTangent:
         return CarriedChanges(coarse, after, self.grids)
 
 
+def place_between(a: Any, b: Any, way_s: float, share: float) -> Array:
+    """u at a share of the way from one to the other, along the cubic that places and velocities at both ends make."""
+    moved = b.u - a.u
+    bent = (1 - share) * (way_s * a.v - moved) - share * (way_s * b.v - moved)
+    return a.u + share * moved + share * (1 - share) * bent
+
+
 def _between(start: CarriedChanges, end: CarriedChanges, share: float) -> CarriedChanges:
-    """At a share of the way from one to the other, along the cubic that places and velocities at both ends make."""
     before, after = start.state, end.state
     way_s = after.time_s - before.time_s
-
-    def place(a: Any, b: Any) -> Array:
-        moved = b.u - a.u
-        bent = (1 - share) * (way_s * a.v - moved) - share * (way_s * b.v - moved)
-        return a.u + share * moved + share * (1 - share) * bent
 
     def linear(a: Array, b: Array) -> Array:
         return a + share * (b - a)
 
     a, b = start.coarse, end.coarse
     state = State(
-        place(before, after),
+        place_between(before, after, way_s, share),
         linear(before.v, after.v),
         linear(before.a, after.a),
         before.time_s + share * way_s,
     )
-    columns = ColumnChanges(place(a, b), linear(a.v, b.v), linear(a.a, b.a), a.number, a.backend)
+    columns = ColumnChanges(place_between(a, b, way_s, share), linear(a.v, b.v), linear(a.a, b.a), a.number, a.backend)
     return CarriedChanges(columns, state, start.grids, ahead=end)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from soft_estimator.backends.interface import Backend
-from soft_estimator.estimation.carried_changes import CarriedChanges, CarriedTangent
+from soft_estimator.estimation.carried_changes import Carried, CarriedChanges, CarriedTangent
 from soft_estimator.estimation.device_cache import device_cache_for
 from soft_estimator.estimation.residuals.interface import Frame, FrameChanges, FrameState, Kinds
 from soft_estimator.physics.coarser import CoarserModel
@@ -50,7 +50,7 @@ class Moment:
         if self.given is None or self.mixing is None:
             return self.given
         changes = self.given.mixed(self.mixing)
-        return changes.followed(self.state) if isinstance(changes, CarriedChanges) else changes
+        return changes.followed(self.state) if isinstance(changes, Carried) else changes
 
     @property
     def known_changes(self) -> ColumnChanges | Changes:
@@ -66,7 +66,7 @@ class Moment:
         weights[: len(by), 0] = by
         s, step = self.state, changes.mixed(weights)[0]
         memory = {name: part + step.memory[name] if name in step.memory else part for name, part in s.memory.items()}
-        along = changes.moved(weights) if isinstance(changes, CarriedChanges) else changes
+        along = changes.moved(weights) if isinstance(changes, Carried) else changes
         return Moment(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a, memory=memory), along)
 
     def in_terms_of(self, mixing: np.ndarray) -> Moment:
@@ -311,5 +311,22 @@ def trajectory_from(
     if can_fuse(model, backend):
         from soft_estimator.estimation.fused_trajectory import FusedTrajectory
 
-        return FusedTrajectory(model, parameters, directions, start, backend, kinds, steps_of)
+        return FusedTrajectory(model, parameters, directions, start, backend, kinds, steps_of, coarser)
     return Trajectory(model, parameters, directions, start, backend, kinds, steps_of, coarser)
+
+
+def coarser_trajectory_from(
+    grids: CoarserModel,
+    parameters: Parameters,
+    directions: list[ParameterGradient] | None,
+    start: Moment,
+    backend: Backend,
+    kinds: Kinds,
+    steps_of: np.ndarray | None = None,
+) -> Trajectory:
+    """One on the coarser grid alone, that suits the backend; see `CoarserTrajectory`."""
+    if can_fuse(grids.model, backend):
+        from soft_estimator.estimation.fused_trajectory import FusedCoarserTrajectory
+
+        return FusedCoarserTrajectory(grids, parameters, directions, start, backend, kinds, steps_of)
+    return CoarserTrajectory(grids, parameters, directions, start, backend, kinds, steps_of)

@@ -50,10 +50,18 @@ class CoarserModel:
         return _restriction(self.fine, self.model.body)
 
     def with_step(self, integrator: Integrator) -> CoarserModel:
-        """The same for another time scheme."""
-        other = CoarserModel(self.fine, self.model.with_step(integrator))
-        other.__dict__.update({n: getattr(self, n) for n in ("prolongation", "restriction")})  # as they are
-        return other
+        """The same for another time scheme; the same one for the same scheme."""
+        if integrator not in self._by_step:
+            other = CoarserModel(self.fine, self.model.with_step(integrator))
+            alike = ("prolongation", "restriction", "_by_step")
+            other.__dict__.update({n: getattr(self, n) for n in alike})  # as they are
+            self._by_step[integrator] = other
+        return self._by_step[integrator]
+
+    @cached_property
+    def _by_step(self) -> dict[Integrator, CoarserModel]:
+        """Each one is made once, so that what a backend keeps of it stays its own."""
+        return {self.model.integrator: self}
 
     def prolonged(self, nodal: np.ndarray) -> np.ndarray:
         """A coarse nodal array (n, ...) at the fine nodes."""

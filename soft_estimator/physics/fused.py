@@ -148,9 +148,12 @@ class FusedBatch:
         out = Roll(parts[0], parts[1], parts[2], time_s, report, guard, both)
         paths = self.paths(_from_to(np.append(time_s[0], time_s)))
         self.guard.state(out.u[0], out.v[0], paths[0], guard[0])
+        before = out.at(0)
         for k in range(steps):
-            self.stepper.forward(out.at(k), out.at(k + 1), paths[k + 1], report[k])
-            self.guard.step(out.at(k), out.at(k + 1), paths[k + 1], guard[k + 1])
+            after = out.at(k + 1)
+            self.stepper.forward(before, after, paths[k + 1], report[k])
+            self.guard.step(before, after, paths[k + 1], guard[k + 1])
+            before = after
         return out
 
     def paths(self, times_s: np.ndarray) -> list[Paths]:
@@ -249,21 +252,31 @@ class FusedSimulation(StartedSimulation):
         return self._tangent_steps[columns]
 
     def roll(
-        self, state: State, steps: int, on_rescue: Callable[[list[State]], None] | None = None
+        self,
+        state: State,
+        steps: int,
+        on_rescue: Callable[[list[State]], None] | None = None,
+        beside: Callable[[list[State]], None] | None = None,
     ) -> tuple[list[State], list[SolveReport]]:
         """The states after 0, 1, ... steps, and how their solves went.
 
-        on_rescue: told of every state that the plain step had to find; may raise to give up.
+        on_rescue: told of every state that the plain step had to find; may raise to give up. beside: called while the
+            steps that were started are under way, with the states that come of them (the first one alone where none
+            could be started); those that turn out to be sound are returned.
         """
         states: list[State] = [state]
         reports: list[SolveReport] = []
         at_once = steps
+        if beside is not None and (self._cuts or not steps):
+            beside([state])
+            beside = None
         while len(reports) < steps:
             count = self.substeps(states[-1]) if self._cuts else 1
             if count > 1:
                 made, solved, sound = self._step_in_parts(states[-1], count)
             else:
-                made, solved, sound = self._steps(states[-1], min(at_once, steps - len(reports)))
+                made, solved, sound = self._steps(states[-1], min(at_once, steps - len(reports)), beside)
+                beside = None
             states += made
             reports += solved
             at_once = 1 if count > 1 else 2 * at_once
@@ -276,14 +289,19 @@ class FusedSimulation(StartedSimulation):
                 at_once = 1  # where one step failed the next may: do not start many for nothing
         return states, reports
 
-    def _steps(self, state: State, steps: int) -> tuple[list[State], list[SolveReport], bool]:
+    def _steps(
+        self, state: State, steps: int, beside: Callable[[list[State]], None] | None = None
+    ) -> tuple[list[State], list[SolveReport], bool]:
         """The states after whole steps, as far as these can be trusted and none of them should have been cut; how their
         solves went; whether all that was made can be trusted."""
         self.batch.serve(self)
         roll = self.batch.roll([state], steps)
+        made = roll.states()
+        if beside is not None:
+            beside(made)
         host, guard = (x[:, 0] for x in roll.judged(self.backend))
         good = first_unsound(self, host, guard)
-        states = roll.states()[1 : good + 1]
+        states = made[1 : good + 1]
         if self._cuts:
             cut = next((k for k, begun in enumerate(states, 1) if self.substeps(begun) > 1), steps)
             if cut < good or (cut == good < steps):

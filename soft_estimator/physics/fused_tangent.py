@@ -174,16 +174,33 @@ class FusedTangent:
 
     def through(self, states: Sequence[State], changes: Changes) -> list[Changes]:
         """Changes at all states of consecutive steps, given those at the first; waits, and rescues where needed."""
-        out = [changes]
-        while len(out) < len(states):
-            begun = len(out) - 1
-            # As far as the backend makes the steps by itself; what it cannot or failed to do is done the plain way.
-            for (before, after), place in zip(pairwise(states[begun:]), self._places(states[begun:])):
-                if after.fallback_parts:
-                    break
-                out.append(self.step(before, after, out[-1], place))
+        return self.finished(states, self.started(states, changes))
+
+    def started(self, states: Sequence[State], changes: Changes) -> list[Changes]:
+        """The same as far as the backend makes the steps by itself, given the changes at the first state; does not
+        wait."""
+        self._reports.clear()
+        return [changes, *self._steps(states, changes)]
+
+    def finished(self, states: Sequence[State], started: list[Changes]) -> list[Changes]:
+        """Changes at all states, of which the first ones were started; what the backend cannot or failed to do is done
+        the plain way."""
+        out, begun = list(started), 0
+        while True:
             good = begun + self._first_failed()[0]
             del out[good + 1 :]
-            if len(out) < len(states):
-                out.append(self.plain_step(states[good], states[good + 1], out[-1]))
+            if len(out) == len(states):
+                return out
+            out.append(self.plain_step(states[good], states[good + 1], out[-1]))
+            begun = len(out) - 1
+            out += self._steps(states[begun:], out[-1])
+
+    def _steps(self, states: Sequence[State], changes: Changes) -> list[Changes]:
+        """Changes at the states after the first, as far as the backend makes the steps by itself."""
+        out: list[Changes] = []
+        for (before, after), place in zip(pairwise(states), self._places(states)):
+            if after.fallback_parts:
+                break
+            changes = self.step(before, after, changes, place)
+            out.append(changes)
         return out

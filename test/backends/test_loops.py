@@ -174,6 +174,10 @@ def test_assemble_multiply_and_invert(same, reference, arrays, shape):
     for width in (3, 24):
         x = noise((arrays.nodes, width), 1.0, 2).astype(arrays.real)
         same("multiply_scalars", *arrays.pattern, mass, x, arrays.out(arrays.nodes, width))
+        # From one grid to another: fewer rows than columns.
+        rows = arrays.nodes // 3
+        start, column = arrays.pattern[0][: rows + 1], arrays.pattern[1][: arrays.pattern[0][rows]]
+        same("multiply_scalars", start, column, mass[: len(column)], x, arrays.out(rows, width))
     free = (np.arange(arrays.nodes) % 3 > 0).astype(arrays.real)
     same("invert_diagonal", blocks, arrays.body.slot, free, arrays.out(arrays.nodes, 9))
 

@@ -38,9 +38,9 @@ def multiply(row_start: np.ndarray, column: np.ndarray, blocks: np.ndarray, x: n
 def multiply_scalars(
     row_start: np.ndarray, column: np.ndarray, values: np.ndarray, x: np.ndarray, out: np.ndarray
 ) -> None:
-    """out = S x for several nodal numbers (N, W), S with one number for each block of the pattern, values (B,)."""
+    """out (M, W) = S x (N, W), S (M, N) with one number for each entry of the pattern, values (B,)."""
     width = x.shape[1]
-    for i in prange(x.shape[0]):
+    for i in prange(out.shape[0]):
         for a in range(width):
             out[i, a] = 0
         for k in range(row_start[i], row_start[i + 1]):

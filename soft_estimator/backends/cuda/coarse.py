@@ -197,14 +197,19 @@ class CoarseSolver:
         if not self.used:
             return self.plain.solve(blocks, inverse, b, x, tolerance, limit, report)
         self.coarse.keep_fresh(blocks)
-        s, halo = self.plain, self.halo
-        integers = (np.int32(n) for n in (s.nodes, s.plan.team, self.room, halo.wide))
-        pattern = (s.row_start, s.column, halo.nodes, halo.start, halo.local)
+        s = self.plain
         system = (blocks, inverse, s.free, b, x, self.z, self.work, np.int64(0), np.int64(0))
         ending = (np.float64(tolerance), np.int32(limit), np.uint32(self._next_tag(limit)), self.places, report)
-        arguments = (*integers, *pattern, *system, *ending, self.lists.level, self.words)
+        arguments = (*self._pattern, *system, *ending, self.lists.level, self.words)
         self.kernel((s.plan.team,), (s.plan.threads,), arguments, shared_mem=self.shared_bytes)
         return report
+
+    @cached_property
+    def _pattern(self) -> tuple:
+        """What is the same in every solve."""
+        s, halo = self.plain, self.halo
+        numbers = (s.nodes, s.plan.team, self.room, halo.wide)
+        return (*map(np.int32, numbers), s.row_start, s.column, halo.nodes, halo.start, halo.local)
 
     def _next_tag(self, limit: int) -> int:
         """As in `BatchSolver`."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import cupy
 import numpy as np
@@ -118,6 +120,15 @@ def _real_name(real: np.dtype) -> str:
     return real.name
 
 
+# As the kernels declare them: int as 32 bits, float as double, None as a null pointer; arrays as they are.
+_AS_DECLARED: dict[type, Callable[[Any], object]] = {
+    type(None): lambda _: np.uint64(0),
+    bool: np.int32,
+    int: np.int32,
+    float: np.float64,
+}
+
+
 def launch(
     name: str, function: str, real: npt.DTypeLike, threads: int, *arguments: object, grid: tuple[int, ...] = ()
 ) -> None:
@@ -125,21 +136,11 @@ def launch(
     if threads <= 0:
         return
     blocks = (threads + _THREADS - 1) // _THREADS
-    kernel(name, function, _real_name(precision(real)))((blocks, *grid), (_THREADS,), tuple(map(_argument, arguments)))
+    given = tuple([convert(x) if (convert := _AS_DECLARED.get(type(x))) else x for x in arguments])
+    kernel(name, function, _real_name(precision(real)))((blocks, *grid), (_THREADS,), given)
 
 
 def allow_shared_bytes(function: cupy.RawKernel, count: int) -> None:
     """Let a kernel take so much shared memory for a block; never less than another of its users asked for."""
     if count > function.max_dynamic_shared_size_bytes:
         function.max_dynamic_shared_size_bytes = count
-
-
-def _argument(value: object) -> object:
-    """As the kernels declare it: int as 32 bits, float as double, None as a null pointer, arrays as they are."""
-    if value is None:
-        return np.uint64(0)
-    if isinstance(value, (bool, int)):
-        return np.int32(value)
-    if isinstance(value, float):
-        return np.float64(value)
-    return value

@@ -48,11 +48,11 @@ extern "C" __global__ void multiply(int nodes, const int64 *row_start, const int
     if (i < nodes && lane < 3) out[3 * (int64)i + lane] = lane == 0 ? y[0] : lane == 1 ? y[1] : y[2];
 }
 
-// out = S x for nodal numbers (N, width), S with one number for each block of the pattern; a thread for each number.
-extern "C" __global__ void multiply_scalars(int nodes, int width, const int64 *row_start, const int *column,
+// out = S x for nodal numbers (n, width), S with one number for each entry of the pattern; a thread for each number.
+extern "C" __global__ void multiply_scalars(int rows, int width, const int64 *row_start, const int *column,
                                             const real *values, const real *x, real *out) {
     const int t = thread_index(), i = t / width, a = t % width;
-    if (i >= nodes) return;
+    if (i >= rows) return;
     real total = 0;
     for (int64 k = row_start[i]; k < row_start[i + 1]; ++k) total += values[k] * x[(int64)width * column[k] + a];
     out[t] = total;

@@ -57,10 +57,10 @@ def multiply(row_start: Array, column: Array, blocks: Array, x: Array, out: Arra
 
 
 def multiply_scalars(row_start: Array, column: Array, values: Array, x: Array, out: Array) -> None:
-    real, (nodes, width) = real_of(values), x.shape
+    real, (rows, width) = real_of(values), out.shape
     with writing(out, real) as y:
-        arguments = (nodes, width, row_start, column, values, typed(x, real), y)
-        launch("linear", "multiply_scalars", real, nodes * width, *arguments)
+        arguments = (rows, width, row_start, column, values, typed(x, real), y)
+        launch("linear", "multiply_scalars", real, rows * width, *arguments)
 
 
 def invert_diagonal(blocks: Array, slot: Array, free: Array, out: Array) -> None:
@@ -256,45 +256,31 @@ class BatchSolver:
             report: out, (systems, 3): iterations, relative residual, status.
         """
         systems = b.size // (3 * self.nodes)
-        b, x = b.reshape(systems, -1), x.reshape(systems, -1)
         if report is None:
             report = cupy.empty((systems, 3))
         tag = self._next_tag(limit)
         strides = (0, 0) if self.shared_matrix else (9 * len(self.column), 9 * self.nodes)
-        blocks, inverse = blocks.reshape(-1), inverse.reshape(-1)
-        nothing = np.uint64(0)
-        halo = (self.halo.nodes, self.halo.start, self.halo.local) if self.halo else (nothing, nothing, nothing)
+        ending = (np.int64(strides[0]), np.int64(strides[1]), np.float64(tolerance), np.int32(limit), np.uint32(tag))
+        all_of_them = (blocks, inverse, self.free, b, x, self.z, self.work)
+        each = (strides[0], strides[1], 0, 3 * self.nodes, 3 * self.nodes, self.z[0].size, self.work[0].size)
         for first in range(0, systems, self.plan.systems_at_once):
             last = min(systems, first + self.plan.systems_at_once)
-            self.kernel(
-                ((last - first) * self.plan.team,),
-                (self.plan.threads,),
-                (
-                    np.int32(self.nodes),
-                    np.int32(self.plan.team),
-                    np.int32(self.plan.room),
-                    np.int32(self.halo.wide if self.halo else 0),
-                    self.row_start,
-                    self.column,
-                    *halo,
-                    blocks[first * strides[0] :],
-                    inverse[first * strides[1] :],
-                    self.free,
-                    b[first:],
-                    x[first:],
-                    self.z[first:],
-                    self.work[first:],
-                    np.int64(strides[0]),
-                    np.int64(strides[1]),
-                    np.float64(tolerance),
-                    np.int32(limit),
-                    np.uint32(tag),
-                    self.places[first:],
-                    report[first:],
-                ),
-                shared_mem=self.plan.shared_bytes,
-            )
+            given, where = all_of_them, (self.places, report)
+            if first:  # the arrays as they are begin with the first system
+                given = tuple(array.reshape(-1)[first * size :] for array, size in zip(given, each))
+                where = (self.places[first:], report.reshape(systems, 3)[first:])
+            arguments = (*self._pattern, *given, *ending, *where)
+            blocks_of_threads = ((last - first) * self.plan.team,)
+            self.kernel(blocks_of_threads, (self.plan.threads,), arguments, shared_mem=self.plan.shared_bytes)
         return report
+
+    @cached_property
+    def _pattern(self) -> tuple:
+        """What is the same in every solve."""
+        nothing = np.uint64(0)
+        halo = (self.halo.nodes, self.halo.start, self.halo.local) if self.halo else (nothing, nothing, nothing)
+        numbers = (self.nodes, self.plan.team, self.plan.room, self.halo.wide if self.halo else 0)
+        return (*map(np.int32, numbers), self.row_start, self.column, *halo)
 
     def _next_tag(self, limit: int) -> int:
         """The first of the tags of a solve; an iteration uses two, and the start and restarts a few more."""

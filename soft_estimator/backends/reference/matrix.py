@@ -41,8 +41,8 @@ def multiply(row_start: Array, column: Array, blocks: Array, x: Array, out: Arra
 
 
 def multiply_scalars(row_start: Array, column: Array, values: Array, x: Array, out: Array) -> None:
-    size = len(row_start) - 1
-    out[...] = sp.csr_matrix((values.astype(np.float64), column, row_start), shape=(size, size)) @ x.astype(np.float64)
+    shape = (len(out), len(x))
+    out[...] = sp.csr_matrix((values.astype(np.float64), column, row_start), shape=shape) @ x.astype(np.float64)
 
 
 def conjugate_gradient(

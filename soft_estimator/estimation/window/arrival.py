@@ -115,10 +115,13 @@ def rigid_correction(body: Body, moment: Moment, backend: Backend) -> np.ndarray
     modes, weight = rigid_modes(body, moment, backend), body.node_volume_m3 / body.volume_m3
     weighted = (weight[:, None, None] * modes).reshape(-1, 6)
     normal = weighted.T @ modes.reshape(-1, 6)
-    there, parts = backend.to_device(weighted), []
+    there, parts, changes = backend.to_device(weighted), [], moment.known_changes
     for name in ("u", "v"):
-        fields = backend.xp.stack([getattr(change, name) for change in moment.known_changes])
-        along = backend.to_host(fields.reshape(len(fields), -1).astype(np.float64) @ there)
+        if isinstance(changes, Changes):
+            fields = getattr(changes, name)
+        else:
+            fields = backend.xp.stack([getattr(change, name) for change in changes])
+        along = backend.to_host(fields.reshape(len(fields), -1).astype(np.float64, copy=False) @ there)
         parts.append(np.linalg.solve(normal, along.T))
     return np.concatenate(parts)
 

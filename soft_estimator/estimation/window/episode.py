@@ -36,7 +36,6 @@ from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.estimation.window.window_verdict import WindowVerdict
 from soft_estimator.geometry.extent import widest_m
 from soft_estimator.physics.coarser import CoarserModel, coarser_model
-from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 
@@ -137,7 +136,7 @@ class Episodes:
 
     def _coarser_model(self, parts: int) -> CoarserModel | None:
         """Where changes are worked out on a coarser grid, as the settings have it; made once."""
-        if self.config.jacobian_grid == "fine" or can_fuse(self.model, self.backend):
+        if self.config.jacobian_grid == "fine":
             return None
         if 1 not in self._coarser:
             self._coarser[1] = coarser_model(self.model)

@@ -13,10 +13,10 @@ from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fixed_numbers import Source, fixed_directions, window_sources
 from soft_estimator.estimation.residuals.interface import Frame, Kinds
 from soft_estimator.estimation.trajectory import (
-    CoarserTrajectory,
     Moment,
     PredictedFrame,
     Trajectory,
+    coarser_trajectory_from,
     initial_moment,
     trajectory_from,
 )
@@ -210,7 +210,7 @@ class WindowMotion:
         self, parameters: Parameters, directions: list[ParameterGradient] | None, start: Moment
     ) -> Trajectory:
         if self.alone and self.coarser is not None:
-            return CoarserTrajectory(
+            return coarser_trajectory_from(
                 self.coarser, parameters, directions, start, self.backend, self.kinds, self.steps_of
             )
         return trajectory_from(
