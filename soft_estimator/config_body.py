@@ -76,6 +76,18 @@ class CapsuleShape(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CylinderShape(Section):
+    """A round body between two flat ends: a jelly, a cheese, a roller."""
+
+    tag: ClassVar[str] = "cylinder"
+    radius_m: float = quantity(unit="m", low=0, low_open=True, doc="radius")
+    height_m: float = quantity(unit="m", low=0, low_open=True, doc="from one flat end to the other")
+    axis: str = choice("y", options=("x", "y", "z"), doc="axis of symmetry, before the rotation")
+    center_m: Vector = vector(_ORIGIN, unit="m", doc="centre")
+    rotation_rad: Vector = vector(_ORIGIN, unit="rad", doc=_OWN_CENTRE)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnionShape(Section):
     """Several shapes joined into one body."""
 
@@ -124,7 +136,8 @@ class ScanShape(Section):
     shift_m: Vector = vector(_ORIGIN, unit="m", doc="where the file's origin is put, after the rotation")
 
 
-Shape = BoxShape | SphereShape | TorusShape | CapsuleShape | UnionShape | MeshShape | SdfShape | ScanShape
+Simple = BoxShape | SphereShape | TorusShape | CylinderShape | CapsuleShape
+Shape = Simple | UnionShape | MeshShape | SdfShape | ScanShape
 
 
 @dataclass(frozen=True, kw_only=True)

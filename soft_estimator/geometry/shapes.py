@@ -86,10 +86,7 @@ class Torus(Shape):
     def __post_init__(self) -> None:
         _freeze_vectors(self, "centre_m", "axis")
         _require_positive(self, "major_radius_m", "minor_radius_m")
-        length = float(np.linalg.norm(self.axis))
-        if length == 0:
-            raise ValueError(f"Torus axis must not be zero, got {self.axis}; give the normal of the ring's plane")
-        object.__setattr__(self, "axis", tuple(float(a) / length for a in self.axis))
+        _freeze_direction(self, "axis", "give the normal of the ring's plane")
         if self.minor_radius_m >= self.major_radius_m:
             raise ValueError(
                 f"Torus minor_radius_m ({self.minor_radius_m}) must be smaller than major_radius_m "
@@ -105,6 +102,33 @@ class Torus(Shape):
     def support_m(self, direction: np.ndarray) -> float:
         in_plane = np.linalg.norm(np.cross(self.axis, direction))
         return float(np.dot(self.centre_m, direction) + self.major_radius_m * in_plane + self.minor_radius_m)
+
+
+@dataclass(frozen=True)
+class Cylinder(Shape):
+    """All points within radius_m [m] of an axis (3,) through centre_m (3,) [m], height_m [m] along it from flat end to
+    flat end."""
+
+    radius_m: float
+    height_m: float
+    centre_m: Sequence[float] = (0.0, 0.0, 0.0)
+    axis: Sequence[float] = (0.0, 0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        _freeze_vectors(self, "centre_m", "axis")
+        _require_positive(self, "radius_m", "height_m")
+        _freeze_direction(self, "axis", "give the direction from one flat end to the other")
+
+    def distance_m(self, points_m: np.ndarray) -> np.ndarray:
+        offset = np.asarray(points_m) - np.array(self.centre_m)
+        height = offset @ np.array(self.axis)
+        radial = np.linalg.norm(offset - height[:, None] * np.array(self.axis), axis=1)
+        excess = np.stack([radial - self.radius_m, np.abs(height) - 0.5 * self.height_m], axis=1)
+        return np.linalg.norm(np.maximum(excess, 0.0), axis=1) + np.minimum(excess.max(axis=1), 0.0)
+
+    def support_m(self, direction: np.ndarray) -> float:
+        along, across = abs(np.dot(self.axis, direction)), np.linalg.norm(np.cross(self.axis, direction))
+        return float(np.dot(self.centre_m, direction) + 0.5 * self.height_m * along + self.radius_m * across)
 
 
 @dataclass(frozen=True)
@@ -330,6 +354,14 @@ def _freeze_vectors(shape: Shape, *names: str) -> None:
         if vector.shape != (3,) or not np.isfinite(vector).all():
             raise ValueError(f"{type(shape).__name__} {name} must be three finite numbers, got {getattr(shape, name)}")
         object.__setattr__(shape, name, tuple(float(a) for a in vector))
+
+
+def _freeze_direction(shape: Shape, name: str, remedy: str) -> None:
+    vector = getattr(shape, name)
+    length = float(np.linalg.norm(vector))
+    if length == 0:
+        raise ValueError(f"{type(shape).__name__} {name} must not be zero, got {vector}; {remedy}")
+    object.__setattr__(shape, name, tuple(float(a) / length for a in vector))
 
 
 def _require_positive(shape: Shape, *names: str) -> None:

@@ -13,11 +13,12 @@ import numpy as np
 from soft_estimator.config_body import (
     BodyConfig,
     BoxShape,
-    CapsuleShape,
+    CylinderShape,
     MeshShape,
     ScanShape,
     SdfShape,
     Shape,
+    Simple,
     SphereShape,
     TorusShape,
     UnionShape,
@@ -163,7 +164,7 @@ def build_shape(config: Shape, files: Files, key: str) -> shapes.Shape:
     return _turned(shape, turn, np.array(centre))
 
 
-def _simple(config: BoxShape | SphereShape | TorusShape | CapsuleShape) -> tuple[shapes.Shape, tuple[float, ...]]:
+def _simple(config: Simple) -> tuple[shapes.Shape, tuple[float, ...]]:
     """A shape about the origin, and the centre it is to be moved to."""
     if isinstance(config, BoxShape):
         return shapes.Box(config.size_m), config.center_m
@@ -172,6 +173,8 @@ def _simple(config: BoxShape | SphereShape | TorusShape | CapsuleShape) -> tuple
     if isinstance(config, TorusShape):
         ring = shapes.Torus(config.major_radius_m, config.minor_radius_m, axis=_AXES[config.axis])
         return ring, config.center_m
+    if isinstance(config, CylinderShape):
+        return shapes.Cylinder(config.radius_m, config.height_m, axis=_AXES[config.axis]), config.center_m
     start, end = np.array(config.start_m), np.array(config.end_m)
     half = 0.5 * (end - start)
     return shapes.Capsule(tuple(-half), tuple(half), config.radius_m), tuple(0.5 * (start + end))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from soft_estimator.geometry.shapes import Box, Capsule, Placed, Sphere, Torus, Union, plan_grid, sample
+from soft_estimator.geometry.shapes import Box, Capsule, Cylinder, Placed, Sphere, Torus, Union, plan_grid, sample
 
 
 def rotation(axis, angle):
@@ -18,6 +18,7 @@ TILT = rotation((1, 2, -0.5), 0.7)
 CONVEX_AND_RING = {
     "box": Box((0.2, 0.1, 0.3), (0.1, 0.0, -0.2)),
     "sphere": Sphere(0.15, (0.3, -0.1, 0.2)),
+    "cylinder": Cylinder(0.12, 0.2, (0.1, 0.2, 0.0), axis=(1, 1, 2)),
     "torus": Torus(0.2, 0.05, (0.1, 0.2, 0.0), axis=(1, 1, 2)),
     "capsule": Capsule((0.0, 0.1, 0.0), (0.2, 0.0, 0.3), 0.07),
     "tilted box": Placed(Box((0.2, 0.1, 0.3)), TILT, (0.4, 0.1, -0.3)),
@@ -159,6 +160,8 @@ def test_grid_too_coarse_is_refused():
         (lambda: Sphere(float("nan")), "Sphere radius_m must be positive, got nan"),
         (lambda: Torus(0.1, 0.2), "must be smaller than major_radius_m"),
         (lambda: Torus(0.2, 0.1, axis=(0, 0, 0)), "axis must not be zero"),
+        (lambda: Cylinder(0.2, 0.1, axis=(0, 0, 0)), "axis must not be zero"),
+        (lambda: Cylinder(0.2, 0.0), "height_m must be positive"),
         (lambda: Capsule((0, 0, 0), (0, 0, 0), 0.1), "use a Sphere"),
         (lambda: Union(()), "empty"),
         (lambda: Placed(Sphere(1.0), np.diag([1, 1, -1])), "reflection"),

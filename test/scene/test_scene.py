@@ -42,6 +42,7 @@ def config(shape: dict[str, Any], body: dict[str, Any] | None = None, **rest: An
             {"capsule": {"radius_m": 0.03, "start_m": [0, 0, 0], "end_m": [0.06, 0, 0.08]}},
             np.pi * 0.03**2 * (0.1 + 4 / 3 * 0.03),
         ),
+        ({"cylinder": {"radius_m": 0.05, "height_m": 0.06, "rotation_rad": [0, 0.3, 0]}}, np.pi * 0.05**2 * 0.06),
         (
             {"union": {"of": [BALL, {"sphere": {"radius_m": 0.04, "center_m": [0.2, 0, 0]}}]}},
             4 / 3 * np.pi * (0.05**3 + 0.04**3),
@@ -63,6 +64,7 @@ def test_a_shape_has_its_volume(shape: dict[str, Any], volume: float) -> None:
         ({"box": {"size_m": [0.03, 0.04, 0.12], "rotation_rad": [0.3, 0, 0.5], "center_m": [1, 2, 3]}}, 0.13),
         ({"torus": {"major_radius_m": 0.06, "minor_radius_m": 0.025, "axis": "x"}}, 0.17),
         ({"capsule": {"radius_m": 0.03, "start_m": [0, 0, 0], "end_m": [0.06, 0, 0.08]}}, 0.16),
+        ({"cylinder": {"radius_m": 0.04, "height_m": 0.06, "axis": "x", "rotation_rad": [0.1, 0.5, 0]}}, 0.1),
         ({"union": {"of": [BALL, {"sphere": {"radius_m": 0.04, "center_m": [0.2, 0, 0]}}]}}, 0.29),
     ],
 )
