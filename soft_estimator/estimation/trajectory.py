@@ -62,12 +62,20 @@ class Moment:
     def moved(self, by: np.ndarray) -> Moment:
         """The moment with the variables moved by `by` (P,), to first order; columns after those stay."""
         changes = self.known_changes
-        weights = np.zeros((len(changes), 1))
-        weights[: len(by), 0] = by
-        s, step = self.state, changes.mixed(weights)[0]
+        along = changes.moved(self._weights(by)) if isinstance(changes, Carried) else changes
+        return Moment(self.moved_state(by), along)
+
+    def moved_state(self, by: np.ndarray) -> State:
+        """The state with the variables moved by `by` (P,), to first order."""
+        s, step = self.state, self.known_changes.mixed(self._weights(by))[0]
         memory = {name: part + step.memory[name] if name in step.memory else part for name, part in s.memory.items()}
-        along = changes.moved(weights) if isinstance(changes, Carried) else changes
-        return Moment(replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a, memory=memory), along)
+        return replace(s, u=s.u + step.u, v=s.v + step.v, a=s.a + step.a, memory=memory)
+
+    def _weights(self, by: np.ndarray) -> np.ndarray:
+        """The same as weights of the changes, (P, 1)."""
+        weights = np.zeros((len(self.known_changes), 1))
+        weights[: len(by), 0] = by
+        return weights
 
     def in_terms_of(self, mixing: np.ndarray) -> Moment:
         """The changes with other variables, of which the old ones are mixing (P, P) @ new ones; columns after those

@@ -117,12 +117,10 @@ def rigid_correction(body: Body, moment: Moment, backend: Backend) -> np.ndarray
     normal = weighted.T @ modes.reshape(-1, 6)
     there, parts, changes = backend.to_device(weighted), [], moment.known_changes
     for name in ("u", "v"):
-        if isinstance(changes, Changes):
-            fields = getattr(changes, name)
-        else:
-            fields = backend.xp.stack([getattr(change, name) for change in changes])
-        along = backend.to_host(fields.reshape(len(fields), -1).astype(np.float64, copy=False) @ there)
-        parts.append(np.linalg.solve(normal, along.T))
+        part = getattr(changes, name)
+        flat = part.reshape(len(part), -1).T if isinstance(changes, Changes) else part.reshape(len(there), -1)
+        along = backend.to_host(there.T @ flat.astype(np.float64, copy=False))[:, : len(changes)]
+        parts.append(np.linalg.solve(normal, along))
     return np.concatenate(parts)
 
 

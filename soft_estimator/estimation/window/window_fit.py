@@ -318,7 +318,7 @@ class WindowFit:
     def newest_state(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """u, v, a (N, 3) at the newest frame, with the variables at z."""
         last, host = self.frames[-1], self.motion.backend.to_host
-        a, b = (m.moved(z - self.at.z).state for m in (last.before, last.after))
+        a, b = (m.moved_state(z - self.at.z) for m in (last.before, last.after))
         u, v, third = (
             between(host(getattr(a, n)), host(getattr(b, n)), last.share).astype(np.float64) for n in ("u", "v", "a")
         )
@@ -329,7 +329,7 @@ class WindowFit:
         last, host = self.frames[-1], self.motion.backend.to_host
         if not last.after.state.memory:
             return {}
-        a, b = (m.moved(z - self.at.z).state.memory for m in (last.before, last.after))
+        a, b = (m.moved_state(z - self.at.z).memory for m in (last.before, last.after))
         # One that begins with the last step was zero before it.
         return {n: host(between(a.get(n, 0.0 * b[n]), b[n], last.share)).astype(np.float64) for n in b}
 
