@@ -8,6 +8,7 @@ a tool that the scene takes for smooth turns its sensor by its friction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from soft_estimator.estimation.fitting.verdict import FitVerdict
 from soft_estimator.estimation.inspection import Inspection
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
+from soft_estimator.physics.model import Model
 
 FORCE = "force"
 # Root mean square of what is left, in deviations of the sensor, and over the force itself; both must be exceeded. Right
@@ -34,17 +36,26 @@ def with_felt_force(
         return verdict
     columns = [column for source, column in zip(inspection.sources, inspection.columns) if not source.each_frame]
     left = explained_residual(problem, at, columns, noise_scale**2)
+    rows = np.array([np.flatnonzero(at.frame == k)[:3] for k, _ in felt])
+    return with_forces_left(verdict, [frame for _, frame in felt], at.residual[rows], left[rows], problem.model)
+
+
+def with_forces_left(
+    verdict: FitVerdict, felt: Sequence[WrenchFrame], residual: np.ndarray, left: np.ndarray, model: Model
+) -> FitVerdict:
+    """The same, of readings whose forces are off by `residual` (F, 3) deviations, `left` of it once everything that is
+    held fixed is as wrong as it may be."""
     figures = dict(verdict.figures)
-    for tool in sorted({frame.tool for _, frame in felt}):
-        frames = [frame for _, frame in felt if frame.tool == tool]
-        rows = [np.flatnonzero(at.frame == k)[:3] for k, frame in felt if frame.tool == tool]
-        read_n, std_n = np.array([f.wrench[:3] for f in frames]), np.array([f.std[:3] for f in frames])
+    tools = np.array([frame.tool for frame in felt])
+    for tool in sorted(set(tools.tolist())):
+        rows = np.flatnonzero(tools == tool).tolist()
+        read_n, std_n = (np.array([getattr(felt[k], name)[:3] for k in rows]) for name in ("wrench", "std"))
         deviations, off_n = float(np.sqrt(np.mean(left[rows] ** 2))), _size(left[rows] * std_n)
-        force_n = max(_size(read_n), _size(read_n + at.residual[rows] * std_n))
+        force_n = max(_size(read_n), _size(read_n + residual[rows] * std_n))
         share = off_n / force_n if force_n > 0 else 0.0
         figures[FORCE] = max(figures.get(FORCE, 0.0), share)
         # Friction, which is not predicted, is at most μ times as large.
-        if deviations > DEVIATIONS and share > SHARE + (problem.model.obstacles[tool].friction or 0.0):
+        if deviations > DEVIATIONS and share > SHARE + (model.obstacles[tool].friction or 0.0):
             reason = (
                 f"the force on obstacles[{tool}] is found {off_n:.2g} N off the {_size(read_n):.2g} N that were read: "
                 "tare the sensor, and look at the sign, the unit and the frame of its readings"

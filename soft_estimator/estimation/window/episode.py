@@ -265,6 +265,7 @@ class Episodes:
         if answer.settled or ended:
             verdict = with_told_plane(verdict, variables, answer.z[:count])
             verdict = with_small_bend(verdict, self.model, fit.motion.parameters(answer.z))
+            verdict = self.verdict.with_felt_force(verdict, fit, answer)
         answers = describe(variables, theta, information, statistical, answer.touched, effects, verdict)
         points, off = _distances(newest.frame, newest.residual)
         return LiveEstimate(

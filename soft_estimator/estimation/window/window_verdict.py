@@ -8,12 +8,16 @@ import numpy as np
 
 from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.estimation.fitting.allowance import allowance_m
+from soft_estimator.estimation.fitting.felt_force import with_forces_left
 from soft_estimator.estimation.fitting.verdict import Evidence, FitVerdict, judge
 from soft_estimator.estimation.inspection import joined_places
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
+from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.estimation.window.point_places import PointPlaces
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.physics.body import Body
+
+_LEAST_READINGS = 3  # of a force, from which on they are judged
 
 
 class WindowVerdict:
@@ -25,6 +29,21 @@ class WindowVerdict:
 
     def __init__(self, body: Body, places: PointPlaces, known: KnownToConfig | None) -> None:
         self.places, self.allowance_m = places, allowance_m(known or KnownToConfig(), body)
+
+    def with_felt_force(self, verdict: FitVerdict, fit: WindowFit, answer: Answer) -> FitVerdict:
+        """The verdict on a fit that has settled, whose tools may be pressed by other forces than their sensors read:
+        what is left of the readings once all that is held fixed is as far off as it may be. A tool that is known to
+        a millimetre may be off by newtons: of five readings of up to 13 N, 4 N too much are not found, the other sign
+        is."""
+        felt = [e for e in fit.frames if isinstance(e.frame, WrenchFrame)]
+        if not verdict.fits or len(felt) < _LEAST_READINGS:
+            return verdict
+        step = answer.z - fit.at.z
+        off = np.concatenate([(e.residual + e.jacobian @ step)[:3] for e in felt])
+        free = np.concatenate([e.fixed[:3] for e in felt])
+        left = off - free @ np.linalg.solve(free.T @ free + np.eye(free.shape[1]), free.T @ off)
+        frames, shape = [e.frame for e in felt], (len(felt), 3)
+        return with_forces_left(verdict, frames, off.reshape(shape), left.reshape(shape), fit.motion.model)
 
     def of(
         self, fit: WindowFit, answer: Answer, changes: Sequence[Sequence[np.ndarray]] = (), ended: bool = False
