@@ -14,11 +14,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmark"))
 
+import numpy as np
 from gradient_suite import RollOut, numbers_of
 from perception_scenes import make_body, pose_trial
 from tiny_ball import ball, scene_of
 
 from soft_estimator.backends import choose_backend
+from soft_estimator.camera.depth_sensor import DepthNoise
 from soft_estimator.commands.doctor_self_test import fall_error, gradient_error
 from soft_estimator.geometry.shapes import Box, sample
 from soft_estimator.live.replay import replay_bag
@@ -41,6 +43,8 @@ def main() -> None:
         bag = Path(folder) / "bag"
         record_scene(scene_of(), choose_backend("cpu"), bag)
         replay_bag(bag, load_replay({"scene": ball()}, Path())[0], Path(), backend="cpu")
+    view = auto_camera((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0), width_px=4, height_px=3)
+    DepthNoise().apply(np.ones((3, 4)), view, np.random.default_rng(0))
 
 
 def rarer() -> None:

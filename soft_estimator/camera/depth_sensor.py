@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from soft_estimator.backends.cpu.depth_noise import facing, look_beside
 from soft_estimator.camera.pinhole import Mesh, PinholeCamera, depth_and_mesh_images, points_from_depth
 from soft_estimator.config_estimation import NoiseConfig
 
@@ -83,27 +84,15 @@ class DepthNoise:
 
     def dropout_chance(self, depth_m: np.ndarray, camera: PinholeCamera) -> np.ndarray:
         """Probability that each pixel is lost, shape (height, width), from the incidence angle in the exact depth."""
-        grazing = (1.0 - incidence_cosine(camera, depth_m)) ** 4
+        grazing = np.square(np.square(1.0 - incidence_cosine(camera, depth_m)))
         return self.dropout_probability + (self.grazing_dropout_probability - self.dropout_probability) * grazing
 
     def _jittered(self, depth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Every pixel looks a little beside itself: 1/z interpolated (exact on a plane), the nearest pixel at edges."""
         shift = self.lateral_std_px * rng.standard_normal((2, *depth.shape))
-        v, u = np.indices(depth.shape)
-        v_at = np.clip(v + shift[0], 0, depth.shape[0] - 1)
-        u_at = np.clip(u + shift[1], 0, depth.shape[1] - 1)
-        v0 = np.minimum(v_at.astype(np.int64), max(depth.shape[0] - 2, 0))
-        u0 = np.minimum(u_at.astype(np.int64), max(depth.shape[1] - 2, 0))
-        v1, u1 = np.minimum(v0 + 1, depth.shape[0] - 1), np.minimum(u0 + 1, depth.shape[1] - 1)
-        across = depth.shape[1]  # by the number of a pixel: sooner found than by row and column
-        corners = np.stack([depth.take(v * across + u) for v in (v0, v1) for u in (u0, u1)])
-        low = corners.min(axis=0)
-        smooth = (low > 0) & (corners.max(axis=0) - low <= self.edge_relative * low)
-        inverse = 1.0 / np.where(corners > 0, corners, 1.0)
-        s, t = u_at - u0, v_at - v0
-        mean = (1 - t) * ((1 - s) * inverse[0] + s * inverse[1]) + t * ((1 - s) * inverse[2] + s * inverse[3])
-        nearest = depth.take(np.rint(v_at).astype(np.int64) * across + np.rint(u_at).astype(np.int64))
-        return np.where(smooth, 1.0 / mean, nearest)
+        out = np.empty(depth.shape)
+        look_beside(np.ascontiguousarray(depth), shift, self.edge_relative, out)
+        return out
 
     def _with_flying_pixels(self, depth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Some pixels beside an edge get a depth between their own and that across the edge.
@@ -142,22 +131,9 @@ def incidence_cosine(camera: PinholeCamera, depth_m: np.ndarray) -> np.ndarray:
     On a plane n.p = c the inverse depth is (n/c).d with d the ray, linear in the image: its slopes give n/c. Of the two
     one-sided slopes the smaller is taken, the one that stays on the surface at an edge.
     """
-    seen = depth_m > 0
-    inverse = np.where(seen, 1.0 / np.where(seen, depth_m, 1.0), np.nan)
-    x, y = np.moveaxis(camera.rays()[..., :2], 2, 0)
-    slopes = []
-    for axis, focal in ((1, camera.fx_px), (0, camera.fy_px)):
-        step = np.diff(inverse, axis=axis)
-        pad_low, pad_high = [(0, 0), (0, 0)], [(0, 0), (0, 0)]
-        pad_low[axis], pad_high[axis] = (1, 0), (0, 1)
-        back = np.pad(step, pad_low, constant_values=np.nan)
-        ahead = np.pad(step, pad_high, constant_values=np.nan)
-        smaller = np.where(~(np.abs(back) > np.abs(ahead)) & ~np.isnan(back), back, ahead)
-        slopes.append(np.where(np.isnan(smaller), 0.0, smaller) * focal)
-    (a, b), nearness = slopes, np.where(seen, inverse, 0.0)
-    c = nearness - (a * x + b * y)
-    lengths = np.sqrt(a**2 + b**2 + c**2) * np.sqrt(x**2 + y**2 + 1.0)
-    return np.where(seen, np.minimum(nearness / np.where(lengths > 0, lengths, 1.0), 1.0), 1.0)
+    out = np.empty(depth_m.shape)
+    facing(np.ascontiguousarray(depth_m, dtype=np.float64), camera.rays(), camera.fx_px, camera.fy_px, out)
+    return out
 
 
 @dataclass(frozen=True, eq=False)
