@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -33,6 +34,16 @@ def pytest_configure() -> None:
         import soft_estimator.backends.cpu  # noqa: F401  which says how threads wait, before Numba starts them
 
         numba.set_num_threads(1)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Three thousand tests and all that they import stay to the end: who looks through them for garbage, again and
+    again, takes a fifth of the time in which they are collected."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from tiny_ball import scene_of
@@ -13,28 +15,33 @@ from soft_estimator.estimation.window.window_fit import WindowFit
 from soft_estimator.live.setup import build_window
 from soft_estimator.physics.modes import BEND, SWING
 from soft_estimator.physics.step import Simulation
+from soft_estimator.scene.scene import Scene
 
 COUNT, BENT_M, SWINGS_M_S, NOISE_M = 3, 0.003, 0.3, 3e-4
-SCENE = scene_of(start={"modes": {"count": COUNT}}, contact=None, estimate={"parameters": ["youngs_modulus_pa"]})
+
+
+@cache
+def scene() -> Scene:
+    return scene_of(start={"modes": {"count": COUNT}}, contact=None, estimate={"parameters": ["youngs_modulus_pa"]})
 
 
 def bent(time_s: np.ndarray) -> list[np.ndarray]:
     """Points on a ball that flies and swings along its second mode, of which nobody tells, in an eighth of the steps:
     what the window's own step does to its answer, 9 %, is taken off."""
     amounts = {BEND: np.eye(40)[1] * BENT_M, SWING: np.eye(40)[1] * SWINGS_M_S}
-    simulation = Simulation(SCENE.model.in_parts(8), SCENE.model.complete(SCENE.parameters).replace(**amounts))
+    simulation = Simulation(scene().model.in_parts(8), scene().model.complete(scene().parameters).replace(**amounts))
     state, out, rng = simulation.initial_state(), [], np.random.default_rng(0)
     for until_s in time_s:
         while state.time_s < until_s - 1e-9:
             state, _ = simulation.step(state)
-        points = SCENE.body.surface_positions_m(state.u)
+        points = scene().body.surface_positions_m(state.u)
         out.append(points + NOISE_M * rng.normal(size=points.shape))
     return out
 
 
 def followed(frames: int, config: WindowConfig) -> tuple[SlidingWindow, WindowFit, list]:
     times = 0.01 * np.arange(frames)
-    window = build_window(SCENE, config)
+    window = build_window(scene(), config)
     said = [window.add_frame(1.0 + t, points, NOISE_M) for t, points in zip(times, bent(times))]
     fit = window._fit
     assert fit is not None

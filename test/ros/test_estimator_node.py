@@ -72,7 +72,7 @@ class Falling:
 def start(peer: Any, processes: Any, scene_file: Path, **parameters: Any) -> tuple[Any, list[Any], Falling]:
     estimates = peer.listen(DiagnosticArray, "estimate", LATCHED)
     falling = Falling(peer, scene_file)
-    process = processes.node(NODE, scene=str(scene_file), backend="cpu", **parameters)
+    process = processes.node(NODE, **{"scene": str(scene_file), "backend": "cpu", **parameters})
     peer.until(lambda: falling.publisher.get_subscription_count() or process.poll() is not None, 120, "it listens")
     assert process.poll() is None, processes.output(process)
     return process, estimates, falling
@@ -220,8 +220,9 @@ def test_diagnostics_go_on_when_the_clock_stands_still(peer: Any, processes: Any
 
 def test_a_node_that_is_cleaned_up_while_it_builds_has_no_window(peer: Any, processes: Any, scene_file: Path) -> None:
     """The build takes longer than cleanup waits (some 70,000 cells are warmed up); what it makes then is left."""
-    scene_file.write_text(SCENE.replace("spacing_m: 0.025", "spacing_m: 0.002"))
-    process, _, _ = start(peer, processes, scene_file, autostart=False)
+    finer = scene_file.with_name("finer.yaml")
+    finer.write_text(SCENE.replace("spacing_m: 0.025", "spacing_m: 0.002"))
+    process, _, _ = start(peer, processes, scene_file, autostart=False, scene=str(finer))
 
     def change(number: int) -> bool:
         request = ChangeState.Request(transition=Transition(id=number))

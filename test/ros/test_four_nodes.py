@@ -57,8 +57,14 @@ class DemoGraph:
         self.estimates = peer.listen(DiagnosticArray, "estimate", LATCHED)
         self.truth = peer.listen(DiagnosticArray, "ground_truth")
         self.clouds = peer.listen(PointCloud2, "object_points", qos_profile_sensor_data)
-        self.meshes = peer.listen(Marker, "mesh")
-        self.true_meshes = peer.listen(Marker, "ground_truth/mesh", 100)
+        self.meshes: list[Any] = []
+        self.true_meshes: list[Any] = []
+
+    def watch_meshes(self) -> None:
+        """Take in the meshes, too: thousands of corners each, which take this process as long to read as a node needs
+        for an update."""
+        self.meshes = self.peer.listen(Marker, "mesh")
+        self.true_meshes = self.peer.listen(Marker, "ground_truth/mesh", 100)
 
     def start(self, name: str) -> None:
         self.running[name] = self.processes.start(*self.commands[name])
@@ -123,10 +129,14 @@ def test_the_stiffness_and_the_shape_of_a_bouncing_ball_are_found(peer: Any, pro
     assert voxel is not None
 
     def found() -> bool:
+        if not graph.tells_the_stiffness():
+            return False
         off = graph.mesh_distance()
-        return graph.tells_the_stiffness() and off is not None and off < voxel
+        return off is not None and off < voxel
 
-    peer.until(found, 120.0 / RATE, "E known and right, and the mesh within a voxel")
+    peer.until(graph.tells_the_stiffness, 120.0 / RATE, "E known and right")
+    graph.watch_meshes()
+    peer.until(found, 120.0 / RATE - (time.monotonic() - begin), "E known and right, and the mesh within a voxel")
     print(f"found after {time.monotonic() - begin:.1f} s, E off by {100 * graph.newest_error():.2f} %")
     answer = peer.call(Trigger, "/estimator_node/save", Trigger.Request())
     assert answer.success, answer.message
@@ -137,6 +147,7 @@ def test_the_stiffness_and_the_shape_of_a_bouncing_ball_are_found(peer: Any, pro
 def test_every_node_may_be_killed_and_comes_back(peer: Any, processes: Any, tmp_path: Path) -> None:
     """The others go on, and a minute after the restart there are new estimates and meshes."""
     graph = DemoGraph(peer, processes, tmp_path, scene=str(write_scene(tmp_path)), pause_s=0.3)
+    graph.watch_meshes()
     for name in NODES:
         graph.start(name)
     peer.until(lambda: graph.estimates and graph.meshes, 300 / RATE, "the graph estimates")
