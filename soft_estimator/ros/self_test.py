@@ -39,7 +39,9 @@ def publish(wait_s: float = 10.0) -> None:
         cloud.header.stamp.sec, cloud.header.stamp.nanosec = now // 10**9, now % 10**9
         sender.publish(cloud)
         time.sleep(1.0 / RATE_HZ)
-    time.sleep(1.0)
+    end = time.monotonic() + 1.0
+    while rclpy.ok() and time.monotonic() < end:  # until the listener, which has all of them, ends it
+        time.sleep(0.02)
     node.destroy_node()
     rclpy.try_shutdown()
 
