@@ -11,36 +11,33 @@ from soft_estimator.backends.cpu.compiled import njit, prange
 def distance_and_slope(phi: np.ndarray, origin: np.ndarray, spacing: float, x: np.ndarray, slope: np.ndarray) -> float:
     """Trilinear φ at x (3,), its gradient into slope (3,). Outside the grid: φ at the nearest point of it plus the way
     there; infinite, with slope zero, where x is no place at all (NaN, or farther than numbers reach)."""
-    for k in range(3):
-        slope[k] = 0.0
-    f = np.empty(3)
-    i = np.empty(3, dtype=np.int64)
-    away = np.zeros(3)
-    for k in range(3):
-        g = (x[k] - origin[k]) / spacing
-        if not np.isfinite(g):
-            return np.inf  # NaN as an index reads anywhere
-        c = min(max(g, 0.0), phi.shape[k] - 1.0)
-        away[k] = (g - c) * spacing
-        i[k] = min(int(c), phi.shape[k] - 2)
-        f[k] = c - i[k]
-    value = 0.0
+    slope[0] = slope[1] = slope[2] = 0.0
+    gx, gy, gz = (x[0] - origin[0]) / spacing, (x[1] - origin[1]) / spacing, (x[2] - origin[2]) / spacing
+    if not (np.isfinite(gx) and np.isfinite(gy) and np.isfinite(gz)):
+        return np.inf  # NaN as an index reads anywhere
+    cx = min(max(gx, 0.0), phi.shape[0] - 1.0)
+    cy = min(max(gy, 0.0), phi.shape[1] - 1.0)
+    cz = min(max(gz, 0.0), phi.shape[2] - 1.0)
+    i, j, k = min(int(cx), phi.shape[0] - 2), min(int(cy), phi.shape[1] - 2), min(int(cz), phi.shape[2] - 2)
+    fx, fy, fz = cx - i, cy - j, cz - k
+    value = along_x = along_y = along_z = 0.0
     for a in range(2):
-        wa = f[0] if a else 1.0 - f[0]
+        wa, da = (fx, 1.0) if a else (1.0 - fx, -1.0)
         for b in range(2):
-            wb = f[1] if b else 1.0 - f[1]
-            for c2 in range(2):
-                wc = f[2] if c2 else 1.0 - f[2]
-                p = phi[i[0] + a, i[1] + b, i[2] + c2]
+            wb, db = (fy, 1.0) if b else (1.0 - fy, -1.0)
+            for c in range(2):
+                wc, dc = (fz, 1.0) if c else (1.0 - fz, -1.0)
+                p = phi[i + a, j + b, k + c]
                 value += wa * wb * wc * p
-                slope[0] += (1.0 if a else -1.0) * wb * wc * p / spacing
-                slope[1] += wa * (1.0 if b else -1.0) * wc * p / spacing
-                slope[2] += wa * wb * (1.0 if c2 else -1.0) * p / spacing
-    length = np.sqrt(away[0] ** 2 + away[1] ** 2 + away[2] ** 2)
+                along_x += da * wb * wc * p
+                along_y += wa * db * wc * p
+                along_z += wa * wb * dc * p
+    slope[0], slope[1], slope[2] = along_x / spacing, along_y / spacing, along_z / spacing
+    ax, ay, az = (gx - cx) * spacing, (gy - cy) * spacing, (gz - cz) * spacing
+    length = np.sqrt(ax * ax + ay * ay + az * az)
     if length > 0.0:
         value += length
-        for k in range(3):
-            slope[k] = away[k] / length
+        slope[0], slope[1], slope[2] = ax / length, ay / length, az / length
     return value
 
 

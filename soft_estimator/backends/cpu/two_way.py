@@ -60,6 +60,9 @@ def two_way(
         total += r * r
         for i in range(6):
             slope[i] += row[i] * r
-            for k in range(6):
+            for k in range(i + 1):
                 matrix[i, k] += row[i] * row[k]
+    for i in range(6):
+        for k in range(i):
+            matrix[k, i] = matrix[i, k]
     return total
