@@ -9,6 +9,7 @@ import pytest
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
+from scipy.spatial.transform import Rotation
 
 from soft_estimator.backends.cpu.align import align, distances
 from soft_estimator.backends.cpu.bundles import bundle_means
@@ -16,6 +17,7 @@ from soft_estimator.backends.cpu.cloud import find_flying
 from soft_estimator.backends.cpu.clusters import cluster_image, cluster_voxels, mark_pieces
 from soft_estimator.backends.cpu.flying import regain_steep
 from soft_estimator.backends.cpu.tsdf import incidence, integrate, smooth_depth
+from soft_estimator.backends.cpu.two_way import two_way
 from soft_estimator.geometry.shapes import Box, sample
 
 AT_REST = np.zeros((0, 0, 0, 3))  # nothing had moved
@@ -280,3 +282,30 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     numba.set_num_threads(before)
     for one, two in zip(*results):
         assert np.array_equal(one, two)
+
+
+def test_what_two_scans_cost_each_other_has_its_slope_and_matrix() -> None:
+    """Σ r² of either's points in the field of the other, against r and its slopes by `distances`, point by point, and
+    the chain rule: a turn about the middle, then a shift. The same sums in another order: to 1e-12 of the largest."""
+    rng, grid = np.random.default_rng(4), sample(Box((0.1, 0.08, 0.06)), 0.01)
+    fields = (grid.phi_m, grid.phi_m**2)
+    origins, spacing = (grid.origin_m, grid.origin_m + 0.001), np.array([grid.spacing_m, grid.spacing_m])
+    points = tuple(0.02 * rng.standard_normal((count, 3)) for count in (30, 40))
+    turn, shift = Rotation.from_rotvec([0.1, -0.2, 0.3]).as_matrix(), np.array([0.002, -0.001, 0.003])
+    middle, matrix, slope = np.array([0.001, 0.002, 0.0]), np.empty((6, 6)), np.empty(6)
+    found = two_way(fields[0], origins[0], fields[1], origins[1], spacing, *points, turn, shift, middle, matrix, slope)
+    moved = points[1] @ turn.T + shift
+    rest, rows = [], []
+    for at, field, origin, place, sign in (
+        (moved, fields[0], origins[0], moved, 1.0),
+        ((points[0] - shift) @ turn, fields[1], origins[1], points[0], -1.0),
+    ):
+        r, g = np.empty(len(at)), np.empty((len(at), 3))
+        distances(np.ascontiguousarray(at), field, origin, grid.spacing_m, r, g)
+        g = sign * (g if sign > 0 else g @ turn.T)
+        rest.append(r)
+        rows.append(np.concatenate([np.cross(place - middle, g), g], axis=1))
+    r, j = np.concatenate(rest), np.concatenate(rows)
+    assert found == pytest.approx(r @ r, rel=1e-12)
+    np.testing.assert_allclose(slope, j.T @ r, atol=1e-12 * np.abs(slope).max())
+    np.testing.assert_allclose(matrix, j.T @ j, atol=1e-12 * np.abs(matrix).max())
