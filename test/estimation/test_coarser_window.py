@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from copy import copy
 from dataclasses import replace
 
 import dropped_ball as ball
@@ -51,6 +52,36 @@ def test_the_steps_own_error_is_alike_on_the_coarser_grid(window: SlidingWindow,
     coarse, fine = errors.moved(fit, window.lasting), OwnError.moved(errors, fit, window.lasting)
     assert abs(fine.by[0]) > 0.002 and abs(coarse.by[0] - fine.by[0]) < 0.01, (coarse.by, fine.by)
     assert abs(coarse.by[1] - fine.by[1]) < 1e-4
+
+
+def test_a_look_goes_on_to_newer_frames_alone(
+    window: SlidingWindow, fit: WindowFit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bits of one from the start; which is due again where the stiffness is another, or the window slid."""
+    errors, early, look = window._own_errors.errors[0], copy(fit), StepError._look
+    begun: list[WindowFit] = []
+    assert isinstance(errors, StepError)
+    early.at = replace(fit.at, frames=fit.frames[:-3])
+    whole = errors._look(early, fit.motion.model, fit.at.z)
+    assert errors._up_to_now(whole, fit) is whole and whole.newer(fit) == 0
+    again = errors._look(fit, fit.motion.model, fit.at.z)
+    assert len(whole.residuals) == len(again.residuals) == len(fit.frames)
+    for x, y in zip(whole.residuals, again.residuals):
+        np.testing.assert_array_equal(x, y)
+
+    monkeypatch.setattr(StepError, "_look", lambda self, *given: begun.append(given[0]) or look(self, *given))
+    errors._whole = errors._half = None
+    first = errors.moved(early, window.lasting)
+    assert begun == [early, early] and errors.takes(fit) == pytest.approx(6 * fit.seconds / len(fit.frames))
+    led_on = errors.moved(fit, window.lasting)
+    assert begun == [early, early] and len(led_on.change) == len(first.change) + 3
+    softer = copy(fit)
+    softer.at = replace(fit.at, z=fit.at.z - np.eye(len(fit.at.z))[0] * np.log(1.2))
+    errors.moved(softer, window.lasting)
+    assert begun[2:] == [softer, softer] and errors._whole.newer(fit) is None
+    slid = copy(softer)
+    slid.motion = copy(fit.motion)
+    assert errors._whole.newer(softer) == 0 and errors._whole.newer(slid) is None
 
 
 def test_other_stiffnesses_are_tried_on_the_coarser_grid(fit: WindowFit) -> None:

@@ -26,9 +26,10 @@ from soft_estimator.estimation.fitting.consider import Effect
 from soft_estimator.estimation.fitting.discretisation import STEP, taken_and_left
 from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.trajectory import PredictedFrame
+from soft_estimator.estimation.window.coarser_look import CoarserLook
 from soft_estimator.estimation.window.lasting import PLANE, Lasting
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit
-from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun
+from soft_estimator.estimation.window.window_motion import WindowMotion
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
@@ -229,7 +230,7 @@ class OwnError(ABC):
                 self._late = self._late or self._move is None
                 return
             # A window that has not settled needs its time for that.
-            self._late = not (answer.settled and in_time(self.seconds * fit.seconds))
+            self._late = not (answer.settled and in_time(self.takes(fit)))
             if self._late:
                 return
         self._frames, self._std, self._late, self.put_off, self.change = 0, std, False, False, []
@@ -249,6 +250,10 @@ class OwnError(ABC):
             relative = [v.transform in ("log", "logit") for v in lasting.variables.variables]
             left = np.maximum(np.abs(left), np.where(relative, self.unseen(fit), 0.0))
         return taken, (Effect(*self.source, np.diag(np.abs(left))),)
+
+    def takes(self, fit: WindowFit) -> float:
+        """How long a look takes [s], about."""
+        return self.seconds * fit.seconds
 
     def begin(self, fit: WindowFit) -> bool:
         """A first part of a look that may be taken by itself, in a pause: whether there was one to take."""
@@ -283,43 +288,52 @@ class StepError(OwnError):
 
     def __init__(self, steps: CutSteps, backend: Backend, kinds: Kinds) -> None:
         self.steps = steps
-        self._whole: tuple[WindowRun, list[np.ndarray]] | None = None  # residuals by whole steps, and where they are of
+        self._whole: CoarserLook | None = None
+        self._half: CoarserLook | None = None
         super().__init__(backend, kinds)
 
     def end_episode(self) -> None:
         super().end_episode()
-        self._whole = None
+        self._whole = self._half = None
 
     def closer(self, fit: WindowFit) -> tuple[Model, Kinds]:
         return self.steps.half(fit.motion.model), self.kinds
 
+    def takes(self, fit: WindowFit) -> float:
+        newer = None if self._half is None else self._half.newer(fit)
+        return super().takes(fit) * (1.0 if newer is None else newer / len(fit.frames))
+
     def begin(self, fit: WindowFit) -> bool:
-        if fit.motion.coarser is None or (self._whole is not None and self._whole[0] is fit.at):
+        if fit.motion.coarser is None or (self._whole is not None and self._whole.newer(fit) is not None):
             return False
+        self._whole = self._half = None
         with suppress(SolverError):  # the look will say so
-            self._whole = fit.at, self._on_coarser_grid(fit, fit.motion.model)
-        return self._whole is not None and self._whole[0] is fit.at
+            self._whole = self._look(fit, fit.motion.model, fit.at.z)
+        return self._whole is not None
 
     def moved(self, fit: WindowFit, lasting: Lasting) -> Move:
         if fit.motion.coarser is None:
             return super().moved(fit, lasting)
-        if self._whole is None or self._whole[0] is not fit.at:
-            self._whole = fit.at, self._on_coarser_grid(fit, fit.motion.model)
-        whole, half = self._whole[1], self._on_coarser_grid(fit, self.closer(fit)[0])
+        (whole, half), self._whole, self._half = (self._whole, self._half), None, None  # none, should they fail
+        whole = self._up_to_now(whole, fit) or self._look(fit, fit.motion.model, fit.at.z)
+        half = self._up_to_now(half if half is not None and half.z is whole.z else None, fit)
+        half = half or self._look(fit, self.closer(fit)[0], whole.z)
+        self._whole, self._half = whole, half
         before, places = _known_before(fit, lasting, self._before)
-        changes = [finer - coarser for coarser, finer in zip(whole, half)]
+        changes = [finer - coarser for coarser, finer in zip(whole.residuals, half.residuals)]
         step = fit.linear.moved_minimum([e.residual + change for e, change in zip(fit.frames, changes)], before)
         change = [change + e.jacobian @ step for change, e in zip(changes, fit.frames)]
         return Move(step[places], change, step[places])
 
-    def _on_coarser_grid(self, fit: WindowFit, model: Model) -> list[np.ndarray]:
-        """The frames' residuals by the steps of a model, taken on the coarser grid."""
-        grids = fit.motion.coarser
-        assert grids is not None, "only windows that have one are looked at on it"
-        steps = grids.with_step(model.integrator)
-        motion = WindowMotion(model, fit.motion.variables, self.backend, self.kinds, coarser=steps, alone=True)
-        motion.start = fit.motion.start
-        return [e.residual for e in motion.look(fit.at.z, [e.frame for e in fit.frames], fit.at)]
+    def _look(self, fit: WindowFit, model: Model, z: np.ndarray) -> CoarserLook:
+        return CoarserLook(fit, z, model, self.backend, self.kinds)
+
+    def _up_to_now(self, look: CoarserLook | None, fit: WindowFit) -> CoarserLook | None:
+        """A look that is led on to the newest frame; None where it is not of this window, or too far from it."""
+        if look is None or look.newer(fit) is None:
+            return None
+        look.go_on(fit)
+        return look
 
     def order(self, fit: WindowFit) -> int:
         return fit.motion.model.integrator.order

@@ -118,6 +118,10 @@ class WindowFit:
         """Whether the linearisation reaches the minimum."""
         return self._reaches(self.at, self._free_step().by)
 
+    def changes_hold(self, by: np.ndarray) -> bool:
+        """Whether changes may be used so far (P,) from where they were worked out."""
+        return self._reaches(self.at, by / _CHANGES_HOLD)
+
     @property
     def deviations(self) -> np.ndarray:
         """Standard deviations of the variables and the offset by point-by-point noise alone, (P + 1,)."""

@@ -155,7 +155,13 @@ class WindowMotion:
 
     def look(self, z: np.ndarray, frames: Sequence[Frame], like: WindowRun | None = None) -> list[PredictedFrame]:
         """The frames as the motion at z shows them, without its changes; like: as in `run`."""
-        return self._through(z, frames, None, with_changes=False, like=like)[1]
+        return self.follow(z, frames, like)[1]
+
+    def follow(
+        self, z: np.ndarray, frames: Sequence[Frame], like: WindowRun | None = None
+    ) -> tuple[Trajectory, list[PredictedFrame]]:
+        """The same, and the motion at its end, which `through` leads on to the next frames."""
+        return self._through(z, frames, None, with_changes=False, like=like)
 
     def run_keeping_changes(self, z: np.ndarray, at: WindowRun) -> WindowRun:
         """Simulate the motion only, several times faster; the changes are those of `at`."""
