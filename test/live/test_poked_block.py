@@ -75,6 +75,32 @@ def test_the_force_on_a_tool_is_a_residual_of_the_window(tmp_path: Path, monkeyp
     assert any("look at the sign, the unit and the frame" in note for note in result.notes), result.notes
 
 
+def test_a_sensor_that_nobody_tared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 N too much of up to 13 N, in a recording that begins with the ball in the air: said, and nothing vouched for;
+    with nothing said it was 42 ± 5 kPa for 30. As it was read it fits."""
+    ball_m, law = {"radius_m": 0.06}, {"stiffness_pa_per_m": 2e7}
+    path = [
+        {"time_s": 0, "translation_m": [0, 0.08, 0]},
+        {"time_s": 0.1},
+        {"time_s": 0.26, "translation_m": [0, -0.012, 0]},
+    ]
+    poking = {"shape": {"sphere": {**ball_m, "center_m": [0, 0.11, 0]}}, **law, "path": path}
+    longer = {**POKE, "time": {"step_s": 0.01, "duration_s": 0.25}, "obstacles": [poking]}
+    scene = build_scene(load(SceneConfig, longer, "scene"), Path())
+    record_scene(scene, choose_backend("cpu"), tmp_path / "bag", topics=("points",))
+    known = {**POKE, "obstacles": [{"shape": {"sphere": ball_m}, **law, "tool_frame": "tool"}]}
+    config, read = load_replay({"scene": known}, Path())[0], Wrenches.at
+    for too_much_n in (0.0, 4.0):
+        off = np.array([0, too_much_n, 0, 0, 0, 0])
+        monkeypatch.setattr(
+            Wrenches, "at", lambda *given, off=off: [replace(f, wrench=f.wrench + off) for f in read(*given)]
+        )
+        result = replay_bag(tmp_path / "bag", config, Path(), backend="cpu")
+        (young,) = result.metrics["parameters"]
+        assert result.metrics["fits"] == young["observable"] == (too_much_n == 0)
+        assert any("reads 4 N while that touches nothing: tare it" in note for note in result.notes) == (too_much_n > 0)
+
+
 def test_a_finger_narrower_than_the_cells(tmp_path: Path) -> None:
     """The same block under a rod of 1 cm radius, on cells of 12 mm, in a recording of half the spacing: on that E would
     move by more than a tenth, which is too far to be taken off, and stands in the interval. Seen: 26.5 ± 3.9 kPa for

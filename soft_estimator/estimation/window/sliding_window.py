@@ -44,6 +44,7 @@ from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
 
 Refine = Callable[[WindowFit, Lasting], Refined]
+_CLEAR = 0.25
 
 
 class SlidingWindow:
@@ -222,6 +223,7 @@ class SlidingWindow:
             self.counters.frames_empty += 1
             return self._refused(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
         notes = (*notes, TOUCHED) if cut else notes
+        self._note_idle(points, beside)
         return self._take_in(frame_of(stamp_s, points, std, self.sensor_m), start, notes, beside)
 
     def add_measurement(self, frame: Any) -> LiveEstimate | None:
@@ -320,6 +322,13 @@ class SlidingWindow:
         self._budget.end(budget_s, start, fit.seconds)
         self._waiting.end(max(self._simulated_s - before, 0.0))
         return estimate
+
+    def _note_idle(self, points_m: np.ndarray, beside: Sequence[WrenchFrame]) -> None:
+        """Of what sensors read, keep what belongs to tools that are clear of the body: by a quarter of its width where
+        its motion is known, else of what is seen of it by as much as it is wide."""
+        fit, width_m = self._fit, self.episodes.width_m
+        around_m, least_m = (points_m, width_m) if fit is None else (fit.last_surface_m(), _CLEAR * width_m)
+        self.episodes.verdict.note_idle(self.tools.clear(beside, around_m, least_m) if beside else ())
 
     def _allowing(self, start: float) -> Callable[[float], bool]:
         """Whether there is time for work of so many seconds in an update that began at a time by the clock; a first

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.geometry.live_path import LivePath
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.solids import SolidLaw
@@ -20,12 +23,12 @@ class ToolPaths:
 
     def __init__(self, model: Model) -> None:
         places = [(law.obstacle, law.sharpness_per_m) for law in model.obstacles]
-        self._led = [
-            (place, place.path, _TOUCHES / sharpness)
-            for place, sharpness in places
+        self._led = {
+            k: (place, place.path, _TOUCHES / sharpness)
+            for k, (place, sharpness) in enumerate(places)
             if isinstance(place, SolidLaw) and isinstance(place.path, LivePath)
-        ]
-        self.paths: list[LivePath] = [path for _, path, _ in self._led]
+        }
+        self.paths: list[LivePath] = [path for _, path, _ in self._led.values()]
 
     def count_from(self, stamp_s: float) -> None:
         """Simulated times count from a stamp [s]."""
@@ -39,9 +42,17 @@ class ToolPaths:
 
     def touch(self, surface_m: np.ndarray, stamp_s: float) -> bool:
         """Whether a tool touches a surface, vertices (V, 3) [m], at a stamp [s]."""
-        for place, path, reach_m in self._led:
-            turn, shift = path.at_stamp(stamp_s)
-            origin = turn @ place.centre_m + shift
-            if float(np.min(place.solid.distance(np, (surface_m - origin) @ (turn @ place.rotation)))) < reach_m:
-                return True
-        return False
+        return any(self._distance_m(k, surface_m, stamp_s) < reach_m for k, (_, _, reach_m) in self._led.items())
+
+    def clear(self, readings: Sequence[WrenchFrame], around_m: np.ndarray, least_m: float) -> list[WrenchFrame]:
+        """Those of what sensors read, at stamps [s], while their tools were at least so far [m] from all of some points
+        (n, 3) [m]."""
+        led = [reading for reading in readings if reading.tool in self._led]
+        return [r for r in led if self._distance_m(r.tool, around_m, r.time_s) >= least_m]
+
+    def _distance_m(self, tool: int, points_m: np.ndarray, stamp_s: float) -> float:
+        """Of an obstacle that is led from the nearest of some points."""
+        place, path, _ = self._led[tool]
+        turn, shift = path.at_stamp(stamp_s)
+        origin = turn @ place.centre_m + shift
+        return float(np.min(place.solid.distance(np, (points_m - origin) @ (turn @ place.rotation))))

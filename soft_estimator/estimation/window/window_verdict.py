@@ -18,6 +18,7 @@ from soft_estimator.estimation.window.window_fit import Answer, WindowFit
 from soft_estimator.physics.body import Body
 
 _LEAST_READINGS = 3  # of a force, from which on they are judged
+_IDLE_KEPT = 100  # readings of each tool's sensor while that was clear of the body, the newest
 
 
 class WindowVerdict:
@@ -29,12 +30,19 @@ class WindowVerdict:
 
     def __init__(self, body: Body, places: PointPlaces, known: KnownToConfig | None) -> None:
         self.places, self.allowance_m = places, allowance_m(known or KnownToConfig(), body)
+        self._idle: dict[int, list[np.ndarray]] = {}
+
+    def note_idle(self, readings: Sequence[WrenchFrame]) -> None:
+        """Sensors read this while their tools were clear of the body."""
+        for reading in readings:
+            self._idle.setdefault(reading.tool, []).append(reading.wrench[:3])
+            del self._idle[reading.tool][:-_IDLE_KEPT]
 
     def with_felt_force(self, verdict: FitVerdict, fit: WindowFit, answer: Answer) -> FitVerdict:
         """The verdict on a fit that has settled, whose tools may be pressed by other forces than their sensors read:
-        what is left of the readings once all that is held fixed is as far off as it may be. A tool that is known to
-        a millimetre may be off by newtons: of five readings of up to 13 N, 4 N too much are not found, the other sign
-        is."""
+        what is left of the readings once all that is held fixed is as far off as it may be, and what they read
+        while their tools touched nothing. A tool that is known to a millimetre may be off by newtons: of five readings
+        of up to 13 N the other sign is found by the first, 4 N too much by the second alone."""
         felt = [e for e in fit.frames if isinstance(e.frame, WrenchFrame)]
         if not verdict.fits or len(felt) < _LEAST_READINGS:
             return verdict
@@ -43,7 +51,8 @@ class WindowVerdict:
         free = np.concatenate([e.fixed[:3] for e in felt])
         left = off - free @ np.linalg.solve(free.T @ free + np.eye(free.shape[1]), free.T @ off)
         frames, shape = [e.frame for e in felt], (len(felt), 3)
-        return with_forces_left(verdict, frames, off.reshape(shape), left.reshape(shape), fit.motion.model)
+        idle_n = {tool: np.array(read) for tool, read in self._idle.items()}
+        return with_forces_left(verdict, frames, off.reshape(shape), left.reshape(shape), fit.motion.model, idle_n)
 
     def of(
         self, fit: WindowFit, answer: Answer, changes: Sequence[Sequence[np.ndarray]] = (), ended: bool = False
