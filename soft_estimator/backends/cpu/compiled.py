@@ -82,7 +82,10 @@ def _named(loop: FunctionType, name: str) -> FunctionType:
 def fitting_threads(rows: int) -> Iterator[None]:
     """One thread for few rows, also in the loops over threads that are called from within."""
     before = numba.get_num_threads()
-    numba.set_num_threads(before if rows >= ONE_THREAD_BELOW else 1)
+    if before == 1 or rows >= ONE_THREAD_BELOW:
+        yield
+        return
+    numba.set_num_threads(1)
     try:
         yield
     finally:

@@ -114,7 +114,10 @@ class Corotated(Term[None]):
         if share == 0.0:
             return False
         reached = self.device.rotations(stage.state.u + share * (after.u - stage.state.u))
-        surprise = abs(reached - stage.rotations).max(axis=1)
+        off = abs(reached - stage.rotations)
+        if float(off.max()) <= LARGEST_SURPRISE:
+            return False
+        surprise = off.max(axis=1)
         return float((fill * surprise**2).sum() / fill.sum()) > LARGEST_SURPRISE**2
 
 

@@ -89,8 +89,11 @@ class Inertia(Term[None]):
         out.gradient.density_kg_m3 += float((weighted * moved).sum()) / p.density_kg_m3
 
     def energies_j(self, state: State, rotations: Array) -> Mapping[str, float]:
-        v = self.device.host(state.v)
-        return {"kinetic_j": 0.5 * self.values.density_kg_m3 * float((v * (self.device.body.mass_matrix_m3 @ v)).sum())}
+        d = self.device
+        if np.dtype(d.dtype) == np.float64:
+            return {"kinetic_j": 0.5 * float((state.v * self.times_mass(state.v)).sum())}
+        v = d.host(state.v)
+        return {"kinetic_j": 0.5 * self.values.density_kg_m3 * float((v * (d.body.mass_matrix_m3 @ v)).sum())}
 
     def resists(self) -> np.ndarray | None:
         return np.zeros((0, 3))
