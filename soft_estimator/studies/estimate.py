@@ -25,6 +25,7 @@ from soft_estimator.estimation.fitting.discretisation import (
 from soft_estimator.estimation.fitting.faint_motion import is_faint, with_faint_motion
 from soft_estimator.estimation.fitting.horizon import horizon_s
 from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
+from soft_estimator.estimation.fitting.one_by_one import is_astray, search_one_by_one
 from soft_estimator.estimation.fitting.rivals import Rival, rivals_of, with_rivals
 from soft_estimator.estimation.fitting.uncertainty import Estimate, Posterior
 from soft_estimator.estimation.fitting.within_prior import within_prior
@@ -194,6 +195,7 @@ def estimate_scene(
         rivals: tuple[Rival, ...] = ()
         if not stopped:
             problem, best = _between_edges(problem, best, config)
+            problem, best, frames = _not_astray(problem, best, frames)
             for _ in range(MOST_CUTS):  # a better fit may not be foretold as far
                 problem, best, frames = _within_the_horizon(problem, best, config, frames)
             problem, best = _with_pose(problem, best, config)
@@ -249,6 +251,27 @@ def _within_the_horizon(
     until_s = None if best.evaluation.jacobian is None else horizon_s(problem, best.evaluation)
     if until_s is None:
         return problem, best, frames
+    problem, frames = _before(problem, frames, until_s)
+    return problem, _again(problem, best, config), frames
+
+
+def _not_astray(problem: Problem, best: Fit, frames: FrameSet) -> tuple[Problem, Fit, FrameSet]:
+    """The fit of a search that was led astray made anew, frame by frame; frames that it does not foretell are set
+    aside."""
+    if best.evaluation.jacobian is None or not is_astray(problem, best.evaluation):
+        return problem, best, frames
+    anew = search_one_by_one(problem, best.theta)
+    if anew is None:
+        return problem, best, frames
+    anew, count = replace(anew, history=[*best.history, *anew.history]), int(anew.evaluation.frame.max()) + 1
+    if count < len(problem.frames):
+        problem, frames = _before(problem, frames, problem.frames[count].time_s)
+        return problem, anew, frames
+    return problem, min(best, anew, key=lambda one: one.evaluation.cost), frames
+
+
+def _before(problem: Problem, frames: FrameSet, until_s: float) -> tuple[Problem, FrameSet]:
+    """The problem of the frames before a time; later ones are set aside."""
     kept = [k for k, frame in enumerate(frames.frames) if frame.time_s < until_s]
     late = [SetAside(frames.names[k], f.time_s, BEYOND) for k, f in enumerate(frames.frames) if k not in kept]
     frames = replace(
@@ -257,8 +280,7 @@ def _within_the_horizon(
         names=tuple(frames.names[k] for k in kept),
         set_aside=(*frames.set_aside, *late),
     )
-    problem = problem.with_frames([frame for frame in problem.frames if frame.time_s < until_s])
-    return problem, _again(problem, best, config), frames
+    return problem.with_frames([frame for frame in problem.frames if frame.time_s < until_s]), frames
 
 
 def _between_edges(problem: Problem, best: Fit, config: EstimateConfig) -> tuple[Problem, Fit]:

@@ -112,7 +112,7 @@ def fit(
         last = k == len(windows) - 1
         part = settings if last else replace(EARLY_WINDOWS, max_step=settings.max_step)
         start = _better_start(problem, theta, guess, frames)
-        if not last and not _informs(problem, start):
+        if not last and not informs(problem, start):
             continue
 
         def note(at: Evaluation, frames: int = frames) -> None:
@@ -235,7 +235,7 @@ class _Distances:
         return self.problem.evaluate(at.theta, self.frames, jacobian=True)
 
 
-def _informs(problem: Problem, at: Evaluation) -> bool:
+def informs(problem: Problem, at: Evaluation) -> bool:
     """Whether the data know any variable better than its prior does."""
     information = (at.known_jacobian**2 * at.weight[:, None]).sum(axis=0)
     return bool((information * problem.variables.prior_std**2 > 1.0).any())
