@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from soft_estimator.physics.solids import Round, SolidLaw
 from soft_estimator.physics.state import State
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.contact import ContactLaw
+from soft_estimator.recordings.observed_frames import FrameSet
 from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.scene import Scene, build_scene
 from soft_estimator.scene.wrenches import feel_truth, readings_of_motion
@@ -139,15 +141,22 @@ def test_a_poke_tells_the_stiffness_of_a_body_of_unknown_mass():
     assert not density.observable or density.low < 1000 < density.high
 
 
-def verdict_of(change) -> FitVerdict:
-    """The verdict on a poke from the air into the body, and out again, whose readings (6,) are changed."""
-    there_and_back = [{"time_s": 0.06}, {"time_s": 0.12, "translation_m": [0, -0.009, 0]}, {"time_s": 0.18}]
-    obstacle, observe = {**POKE["obstacles"][0], "path": there_and_back}, {**POKE["observe"], "every_steps": 2}
-    scene, backend = scene_of(obstacles=[obstacle], observe=observe), choose_backend("cpu")
+@cache
+def there_and_back() -> tuple[Scene, FrameSet, list[WrenchFrame]]:
+    """A poke from the air into the body, of cells of 24 mm, and out again: its scene, points and exact readings."""
+    path = [{"time_s": 0.06}, {"time_s": 0.12, "translation_m": [0, -0.009, 0]}, {"time_s": 0.18}]
+    obstacle, observe = {**POKE["obstacles"][0], "path": path}, {**POKE["observe"], "every_steps": 2}
+    coarse, backend = {**POKE["body"], "spacing_m": 0.024}, choose_backend("cpu")
+    scene = scene_of(body=coarse, obstacles=[obstacle], observe=observe)
     frames = observe_truth(scene, carry_field(scene.body), backend)
-    exact = feel_truth(scene, backend, [frame.time_s for frame in frames.frames])
+    return scene, frames, feel_truth(scene, backend, [frame.time_s for frame in frames.frames])
+
+
+def verdict_of(change) -> FitVerdict:
+    """The verdict on that poke when its readings (6,) are changed."""
+    scene, frames, exact = there_and_back()
     readings = [replace(reading, wrench=change(reading.wrench)) for reading in exact]
-    return estimate_scene(scene, backend, frames=frames, readings=readings).posterior.verdict
+    return estimate_scene(scene, choose_backend("cpu"), frames=frames, readings=readings).posterior.verdict
 
 
 @pytest.mark.slow
