@@ -16,6 +16,7 @@ from soft_estimator.camera.observing import surface_frame
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.residuals.carried_field import carry_field
+from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
 from soft_estimator.live.replay import replay_bag
 from soft_estimator.live.replay_config import load_replay
 from soft_estimator.live.setup import build_window
@@ -152,6 +153,12 @@ def test_height_and_tilt_are_corrected_where_a_window_begins_again() -> None:
     tools.add_poses("tool", [(1.0, np.eye(3), np.array([0.0, 2.0, 0.0]))], rests=True)
     config = WindowConfig(frames=2, grow_to_frames=3, start="scene")
     window = build_window(scene, config, tools=tools, backend=choose_backend("cpu"))
+    read = WrenchFrame(1.0, np.array([0.0, 4.0, 0.0, 0.0, 0.0, 0.0]), np.full(6, 0.05))
+    around_m = scene.body.surface_positions_m()  # a metre and more below the tool, which is noted to read 4 N there
+    assert window.tools.clear([read], around_m, 1.8) == [read] and not window.tools.clear([read], around_m, 2.0)
+    window._note_idle(around_m, [read, replace(read, tool=1)])
+    (idle,) = window.episodes.verdict._idle.items()
+    assert idle[0] == 0 and np.array_equal(idle[1], [read.wrench[:3]])
     rest = Simulation(window.model, scene.parameters).initial_state().u
     field, rng = carry_field(scene.body), np.random.default_rng(3)
     for k in range(4):
