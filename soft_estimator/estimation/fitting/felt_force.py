@@ -92,7 +92,9 @@ def untared(tool: int, read_n: np.ndarray, idle_n: np.ndarray, std_n: float) -> 
     touch_n = float(np.linalg.norm(read_n - mean_n, axis=1).max())
     if size_n <= max(DEVIATIONS * std_n, IDLE_SHARE * touch_n):
         return ""
-    return f"the sensor of obstacles[{tool}] reads {size_n:.2g} N while that touches nothing: tare it"
+    return (
+        f"the sensor of obstacles[{tool}] reads {size_n:.2g} N while that touches nothing: tare it, or look at its path"
+    )
 
 
 def is_by_force(verdict: FitVerdict) -> bool:

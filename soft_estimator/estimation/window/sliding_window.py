@@ -326,9 +326,11 @@ class SlidingWindow:
     def _note_idle(self, points_m: np.ndarray, beside: Sequence[WrenchFrame]) -> None:
         """Of what sensors read, keep what belongs to tools that are clear of the body: by a quarter of its width where
         its motion is known, else of what is seen of it by as much as it is wide."""
+        if not beside:
+            return
         fit, width_m = self._fit, self.episodes.width_m
         around_m, least_m = (points_m, width_m) if fit is None else (fit.last_surface_m(), _CLEAR * width_m)
-        self.episodes.verdict.note_idle(self.tools.clear(beside, around_m, least_m) if beside else ())
+        self.episodes.verdict.note_idle(self.tools.clear(beside, around_m, least_m))
 
     def _allowing(self, start: float) -> Callable[[float], bool]:
         """Whether there is time for work of so many seconds in an update that began at a time by the clock; a first
