@@ -104,8 +104,6 @@ def run(args: argparse.Namespace) -> int:
         noise_m = None if args.noise_mm is None else 1e-3 * args.noise_mm
         keeper = Keeper(args.out / UNFINISHED, resume=args.resume, time=TimeLimit(args.time_limit))
         result = estimate_scene(scene, backend, frames_dir=args.frames, noise_m=noise_m, progress=bar, keeper=keeper)
-        if not result.stopped:
-            keeper.remove()
         summary = write_estimate(
             result,
             args.out,
@@ -114,6 +112,8 @@ def run(args: argparse.Namespace) -> int:
             report=None if args.no_plots else write_estimate_report,
             progress=bar,
         )
+        if not result.stopped:
+            keeper.remove()
     aside = summary["frames"]["set_aside_reasons"]
     if aside:
         listed = ", ".join(f"{count} {reason}" for reason, count in aside.items())

@@ -14,22 +14,12 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.scene_cameras import watched_s
 from soft_estimator.config_estimation import EstimateConfig
 from soft_estimator.estimation.fitting.answer import answer_of, is_wide
-from soft_estimator.estimation.fitting.clock import with_sag_and_swing
 from soft_estimator.estimation.fitting.completing import completed
-from soft_estimator.estimation.fitting.discretisation import (
-    on_half_the_spacing,
-    with_half_the_step,
-    with_longer_clamps,
-    without_discretisation_error,
-)
 from soft_estimator.estimation.fitting.faint_motion import is_faint, with_faint_motion
-from soft_estimator.estimation.fitting.horizon import horizon_s
-from soft_estimator.estimation.fitting.least_squares import Fit, LeastSquaresSettings, fit
-from soft_estimator.estimation.fitting.one_by_one import is_astray, search_one_by_one
-from soft_estimator.estimation.fitting.rivals import Rival, rivals_of, with_rivals
+from soft_estimator.estimation.fitting.least_squares import Fit
+from soft_estimator.estimation.fitting.rivals import with_rivals
 from soft_estimator.estimation.fitting.uncertainty import Estimate, Posterior
 from soft_estimator.estimation.fitting.within_prior import within_prior
-from soft_estimator.estimation.held_pose import with_wider_pose
 from soft_estimator.estimation.inspection import forget_look
 from soft_estimator.estimation.long_work import CTRL_C, TimeUp
 from soft_estimator.estimation.problem import Problem
@@ -38,34 +28,30 @@ from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import point_residuals
 from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
-from soft_estimator.estimation.sharp_edges import without_sharp_edges
 from soft_estimator.estimation.trajectory import TANGENT_TOLERANCE
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.step import Simulation
 from soft_estimator.recordings.observed_frames import (
     FrameSet,
-    SetAside,
     check_any_left,
     read_frames,
     without_copies,
     without_strays,
 )
-from soft_estimator.scene.clamps import clamp_share, with_next_nodes_held
-from soft_estimator.scene.finer import on_finer_grid
 from soft_estimator.scene.motion import displacements
 from soft_estimator.scene.scene import Scene
 from soft_estimator.scene.variables import shown, variables_of
 from soft_estimator.scene.wrenches import check_readings, feel_truth, kinds_of_scene, readings_of_motion
 from soft_estimator.schema import ConfigError
 from soft_estimator.studies.estimate_keeping import Keeper, identity_of
-from soft_estimator.studies.estimate_search import WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
+from soft_estimator.studies.estimate_refining import Found, of_other_steps, refined
+from soft_estimator.studies.estimate_search import INTERRUPTED, WHOLE_CLOUDS, best_so_far, fit_all, fit_wide
 from soft_estimator.studies.estimate_setup import (
     Progress,
     clouds_of,
     noise_of_points,
     observe_truth,
-    on_scene,
     with_seen_surface,
 )
 
@@ -73,9 +59,6 @@ __all__ = ["WHOLE_CLOUDS", "EstimateResult", "estimate_scene"]
 
 # A recorded point farther than this many body sizes from where the guess puts the body is not of the body.
 STRAY_SIZES = 2.0
-MOST_CUTS = 3
-LEAST_SHARE = 0.02  # of a cell: clamps that end so near to their nodes end there
-BEYOND = "beyond what can be foretold of so soft a body's motion"
 
 
 @dataclass(frozen=True)
@@ -189,22 +172,15 @@ def estimate_scene(
     keeper.take_up(identity_of(scene.config, problem.frames))
     best, fits, around, stopped = _searched(problem, config, wide, progress, keeper)
     seconds["fit_s"], clock = perf_counter() - clock, perf_counter()
-    if around is not None:
-        around = completed(problem, best.evaluation, around)
-    else:
-        rivals: tuple[Rival, ...] = ()
-        if not stopped:
-            problem, best = _between_edges(problem, best, config)
-            problem, best, frames = _not_astray(problem, best, frames)
-            for _ in range(MOST_CUTS):  # a better fit may not be foretold as far
-                problem, best, frames = _within_the_horizon(problem, best, config, frames)
-            problem, best = _with_pose(problem, best, config)
-            best, rivals = rivals_of(problem, best, LeastSquaresSettings(max_iterations=config.max_iterations))
-        problem, best, around = answer_of(problem, best)
-        around = with_rivals(problem, around, rivals)
-        around = with_faint_motion(problem, best.evaluation, around)
+    found = Found(problem, best, frames)
+    if not stopped and around is None:
+        found, stopped = _refined(found, config, keeper, progress)
+    (found, around), stopped = _answer(found, around, stopped)
     if not simulated and not stopped and not is_faint(around):
-        around = _without_discretisation_error(scene, problem, best, around, progress)
+        around, stopped = _of_other_steps(scene, found, around, keeper, progress)
+    problem, best, frames = found.problem, found.best, found.frames
+    if stopped and not best.reason.startswith(INTERRUPTED):
+        best = replace(best, reason=f"{INTERRUPTED} ({stopped}) after the search, before all was looked at")
     around = within_prior(problem.variables, around)
     forget_look(problem)
     last_u, last_residual = _last_frame(problem, backend, around.theta)
@@ -244,89 +220,48 @@ def _searched(
         return best, [best], None, why
 
 
-def _within_the_horizon(
-    problem: Problem, best: Fit, config: EstimateConfig, frames: FrameSet
-) -> tuple[Problem, Fit, FrameSet]:
-    """The fit of the frames up to where the motion can be foretold; later ones are set aside."""
-    until_s = None if best.evaluation.jacobian is None else horizon_s(problem, best.evaluation)
-    if until_s is None:
-        return problem, best, frames
-    problem, frames = _before(problem, frames, until_s)
-    return problem, _again(problem, best, config), frames
+def _refined(found: Found, config: EstimateConfig, keeper: Keeper, progress: Progress | None) -> tuple[Found, str]:
+    """The fit with all that follows a search, and why that was ended, if it was: then with what was done till then."""
+    try:
+        for better in refined(found, config, keeper.time.check, progress):
+            found = better
+            keeper.time.check()
+    except (KeyboardInterrupt, TimeUp) as ended:
+        return found, _ended(keeper, ended)
+    return found, ""
 
 
-def _not_astray(problem: Problem, best: Fit, frames: FrameSet) -> tuple[Problem, Fit, FrameSet]:
-    """The fit of a search that was led astray made anew, frame by frame; frames that it does not foretell are set
-    aside."""
-    if best.evaluation.jacobian is None or not is_astray(problem, best.evaluation):
-        return problem, best, frames
-    anew = search_one_by_one(problem, best.theta)
-    if anew is None:
-        return problem, best, frames
-    anew, count = replace(anew, history=[*best.history, *anew.history]), int(anew.evaluation.frame.max()) + 1
-    if count < len(problem.frames):
-        problem, frames = _before(problem, frames, problem.frames[count].time_s)
-        return problem, anew, frames
-    return problem, min(best, anew, key=lambda one: one.evaluation.cost), frames
+def _answer(found: Found, around: Posterior | None, stopped: str) -> tuple[tuple[Found, Posterior], str]:
+    """The posterior, without which there is no answer: at a first Ctrl-C it is begun again, at another one not."""
+
+    def answer() -> tuple[Found, Posterior]:
+        if around is not None:
+            return found, completed(found.problem, found.best.evaluation, around)
+        problem, best, made = answer_of(found.problem, found.best)
+        made = with_faint_motion(problem, best.evaluation, with_rivals(problem, made, found.rivals))
+        return replace(found, problem=problem, best=best), made
+
+    try:
+        return answer(), stopped
+    except KeyboardInterrupt:
+        if stopped == CTRL_C:
+            raise
+        return answer(), CTRL_C
 
 
-def _before(problem: Problem, frames: FrameSet, until_s: float) -> tuple[Problem, FrameSet]:
-    """The problem of the frames before a time; later ones are set aside."""
-    kept = [k for k, frame in enumerate(frames.frames) if frame.time_s < until_s]
-    late = [SetAside(frames.names[k], f.time_s, BEYOND) for k, f in enumerate(frames.frames) if k not in kept]
-    frames = replace(
-        frames,
-        frames=tuple(frames.frames[k] for k in kept),
-        names=tuple(frames.names[k] for k in kept),
-        set_aside=(*frames.set_aside, *late),
-    )
-    return problem.with_frames([frame for frame in problem.frames if frame.time_s < until_s]), frames
+def _of_other_steps(
+    scene: Scene, found: Found, around: Posterior, keeper: Keeper, progress: Progress | None
+) -> tuple[Posterior, str]:
+    """The posterior without what step and grid do to it; as it was where that was ended, and why."""
+    try:
+        return of_other_steps(scene, found, around, keeper.time.check, progress), ""
+    except (KeyboardInterrupt, TimeUp) as ended:
+        return around, _ended(keeper, ended)
 
 
-def _between_edges(problem: Problem, best: Fit, config: EstimateConfig) -> tuple[Problem, Fit]:
-    """The fit of a held body without the points at edges that its grid does not resolve."""
-    smooth = without_sharp_edges(problem, best.theta)
-    return (problem, best) if smooth is problem else (smooth, _again(smooth, best, config))
-
-
-def _with_pose(problem: Problem, best: Fit, config: EstimateConfig) -> tuple[Problem, Fit]:
-    """The fit of a held body whose pose turned out further off than stated, without the pull of that statement."""
-    wider = with_wider_pose(problem.variables, best.theta)
-    if wider is None:
-        return problem, best
-    problem = problem.with_variables(wider)
-    return problem, _again(problem, best, config)
-
-
-def _again(problem: Problem, best: Fit, config: EstimateConfig) -> Fit:
-    """A fit gone on with, of a problem that has changed a little."""
-    settings, guess = LeastSquaresSettings(max_iterations=config.max_iterations), problem.variables.start()
-    again = fit(problem, best.theta, windows=[len(problem.frames)], settings=settings, guess=guess)
-    return replace(again, history=[*best.history, *again.history])
-
-
-def _without_discretisation_error(
-    scene: Scene, problem: Problem, best: Fit, around: Posterior, progress: Progress | None
-) -> Posterior:
-    """The posterior without what the scene's step and grid do to it; of the grid where a finer one is not too large."""
-    config = scene.config.estimate
-    if config is None or config.grid_error_nodes == 0 or best.evaluation.jacobian is None:
-        return around
-    # A grid of half the spacing has about eight times the nodes.
-    parts = 2 if 8 * scene.body.node_count <= config.grid_error_nodes else 1
-    if progress is not None:
-        progress("refining", 0, parts, "what the step does to the answer")
-    refinements = [with_half_the_step(problem, best.evaluation)]
-    share = clamp_share(scene)
-    if share > LEAST_SHARE:
-        longer = on_scene(with_next_nodes_held(scene), problem)
-        refinements.append(with_longer_clamps(longer, best.evaluation, share))
-    if parts == 2:
-        if progress is not None:
-            progress("refining", 1, parts, "what the grid does to the answer")
-        refinements.append(on_half_the_spacing(on_scene(on_finer_grid(scene), problem), best.evaluation))
-    around = without_discretisation_error(problem, best.evaluation, around, refinements)
-    return with_sag_and_swing(problem, best.evaluation, around, [r.whole_change(best.evaluation) for r in refinements])
+def _ended(keeper: Keeper, ended: BaseException) -> str:
+    keeper.write()
+    return str(ended) or CTRL_C
 
 
 def _recorded(scene: Scene, variables: Variables, backend: Backend, folder: Path, noise_m: float | None) -> FrameSet:

@@ -17,7 +17,8 @@ from soft_estimator.estimation.fitting.one_by_one import earlier_pull, is_astray
 from soft_estimator.estimation.fitting.uncertainty import posterior, unsettled
 from soft_estimator.estimation.problem import Evaluation, Problem
 from soft_estimator.estimation.variables import make_variables
-from soft_estimator.studies.estimate import BEYOND, estimate_scene
+from soft_estimator.studies.estimate import estimate_scene
+from soft_estimator.studies.estimate_refining import BEYOND
 
 NAMES = ["youngs_modulus_pa", "poissons_ratio"]
 

@@ -13,8 +13,14 @@ from tiny_ball import scene_of, write_scene
 from soft_estimator.cli import main
 from soft_estimator.commands import console
 from soft_estimator.commands.console import ProgressBar
+from soft_estimator.estimation.fitting.answer import answer_of
+from soft_estimator.estimation.fitting.least_squares import Fit
+from soft_estimator.estimation.fitting.uncertainty import Posterior
 from soft_estimator.estimation.long_work import CTRL_C, UNFINISHED, TimeLimit, TimeUp
+from soft_estimator.estimation.problem import Problem
+from soft_estimator.recordings.observed_frames import FrameSet
 from soft_estimator.scene.scene import Scene
+from soft_estimator.studies import estimate
 from soft_estimator.studies.estimate import EstimateResult, estimate_scene
 from soft_estimator.studies.estimate_keeping import Keeper
 
@@ -22,17 +28,17 @@ ESTIMATE = {"parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": 
 SHORT: dict[str, Any] = {"time": {"step_s": "5 ms", "duration_s": 0.06}, "estimate": ESTIMATE}
 
 
-def ended_after(steps: int, folder: Path) -> EstimateResult:
-    """The search with Ctrl-C after so many of its steps."""
+def ended_after(steps: int, folder: Path, of: str = "fitting", frames: FrameSet | None = None) -> EstimateResult:
+    """An estimate with Ctrl-C after so many steps of its search, or of another stage."""
     left = [steps]
 
     def press(stage: str, done: int, total: int, note: str) -> None:
-        left[0] -= stage == "fitting"
+        left[0] -= stage == of
         if left[0] < 0:
             left[0] = 10**9  # pressed once
             raise KeyboardInterrupt
 
-    return estimate_scene(scene(), progress=press, keeper=Keeper(folder / UNFINISHED))
+    return estimate_scene(scene(), frames=frames, progress=press, keeper=Keeper(folder / UNFINISHED))
 
 
 def scene() -> Scene:
@@ -63,6 +69,46 @@ def test_an_ended_start_is_not_searched_again(whole: EstimateResult, tmp_path: P
     kept = json.loads((tmp_path / UNFINISHED).read_text())["starts"]
     assert part.stopped and len(kept) == 2 and kept[0]["reason"] and not kept[1]["reason"]
     np.testing.assert_allclose(part.best.theta, whole.fits[0].theta)  # the ended one is the best so far
+
+
+@pytest.mark.parametrize("stage, steps", [("looking again", 6), ("refining", 1)])
+def test_what_follows_a_search_is_ended_as_it_is(whole: EstimateResult, tmp_path: Path, stage: str, steps: int) -> None:
+    part = ended_after(steps, tmp_path, stage, whole.frames)  # step and grid are looked at where frames are recorded
+    assert part.stopped == CTRL_C and part.best.reason.startswith("interrupted (Ctrl-C) after the search")
+    kept = json.loads((tmp_path / UNFINISHED).read_text())["starts"]
+    assert len(kept) == 2 and all(start["reason"] for start in kept)
+    np.testing.assert_allclose(part.posterior.estimates[0].value, whole.posterior.estimates[0].value, rtol=0.05)
+    assert not any(effect.name in ("step", "grid") for effect in part.posterior.effects)
+
+
+def test_an_answer_is_finished_at_the_first_ctrl_c_and_not_at_the_second(
+    whole: EstimateResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    presses = [1]
+
+    def pressed(problem: Problem, found: Fit) -> tuple[Problem, Fit, Posterior]:
+        presses[0] -= 1
+        if presses[0] >= 0:
+            raise KeyboardInterrupt
+        return answer_of(problem, found)
+
+    monkeypatch.setattr(estimate, "answer_of", pressed)
+    made = estimate_scene(scene(), frames=whole.frames)
+    assert made.stopped == CTRL_C and made.posterior.estimates[0].value > 0
+    presses[0] = 2
+    with pytest.raises(KeyboardInterrupt):
+        estimate_scene(scene(), frames=whole.frames)
+
+
+def test_time_that_is_up_after_the_search_ends_it_there(whole: EstimateResult, tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path / UNFINISHED)
+
+    def no_more(stage: str, done: int, total: int, note: str) -> None:
+        if stage == "looking again":
+            keeper.time = TimeLimit(0.0)
+
+    made = estimate_scene(scene(), frames=whole.frames, progress=no_more, keeper=keeper)
+    assert "0 s that it was given are over" in made.stopped and "after the search" in made.best.reason
 
 
 def test_no_time_ends_with_the_best_so_far(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ has. The interval is that of fewer frames, wider, and holds the truth.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -40,14 +41,16 @@ def is_astray(problem: Problem, at: Evaluation) -> bool:
     return free and _runs_away(problem, at) and _pulls_away(problem, at)
 
 
-def search_one_by_one(problem: Problem, ended: np.ndarray) -> Fit | None:
+def search_one_by_one(problem: Problem, ended: np.ndarray, check: Callable[[], None]) -> Fit | None:
     """The fit of as many of the first frames as foretell each other, its evaluation that of those alone; None where not
     even the least number of frames does.
 
-    ended: θ (P,) where the search ended that this one is instead of.
+    ended: θ (P,) where the search ended that this one is instead of. check: called before each frame, raises where
+    there is no time for another.
     """
     theta, found = problem.variables.start(), None
     for frames in range(1, len(problem.frames) + 1):
+        check()
         try:
             here = _window(problem, theta, ended, frames)
         except SolverError:
