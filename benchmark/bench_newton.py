@@ -240,10 +240,11 @@ def beside_linear(case: Case, steps: int, backend: Backend) -> None:
             backend.wait()
             seconds.append(perf_counter() - clock)
             reports.append(report)
-        # A step that falls back is taken twice and more, in ever smaller parts; how often is said beside.
-        times.append(np.mean([s for s, r in zip(seconds, reports) if not r.fell_back]))
-        rounds, its = (np.mean(x) for x in zip(*((r.rounds, r.solve.iterations) for r in reports if not r.fell_back)))
-        line += f" {1e3 * times[-1]:9.1f} {rounds:7.1f} {its:6.1f} {sum(r.fell_back for r in reports):5}"
+        # A step that is taken again is taken twice and more, in ever smaller parts; how often is said beside.
+        times.append(np.mean([s for s, r in zip(seconds, reports) if not r.retaken_parts]))
+        plain = [r for r in reports if not r.retaken_parts]
+        rounds, its = (np.mean(x) for x in zip(*((r.rounds, r.solve.iterations) for r in plain)))
+        line += f" {1e3 * times[-1]:9.1f} {rounds:7.1f} {its:6.1f} {sum(r.retaken_parts > 0 for r in reports):5}"
     print(f"{line} {times[1] / times[0]:7.2f}", flush=True)
 
 

@@ -110,7 +110,7 @@ def run_scene(seed: int, number: int, steps: int) -> dict[str, Any]:
     p = simulation.parameters
     weight = float(simulation.mass.sum()) * float(np.linalg.norm(p.gravity_m_s2))
     given = start.kinetic_j + start.contact_j + weight * SIZE + weight**2 / (SIZE * float(p.youngs_modulus_pa[0]))
-    record = {**facts, "steps": 0, "failure": "", "rescued": 0, "fell_back": 0, "iterations": 0, "gain": 0.0}
+    record = {**facts, "steps": 0, "failure": "", "rescued": 0, "retaken": 0, "iterations": 0, "gain": 0.0}
     work = done = held = 0.0
     totals = [start.total_j]
     for _ in range(steps):
@@ -122,7 +122,7 @@ def run_scene(seed: int, number: int, steps: int) -> dict[str, Any]:
             break
         record["steps"] += 1
         record["rescued"] += int(report.solve.rescued)
-        record["fell_back"] += int(report.fell_back)
+        record["retaken"] += int(report.retaken_parts > 0)
         record["iterations"] += report.solve.iterations
         if not (np.isfinite(state.u).all() and np.isfinite(state.v).all()):
             record["failure"] = "the state is not finite"
@@ -134,7 +134,7 @@ def run_scene(seed: int, number: int, steps: int) -> dict[str, Any]:
         held = max(held, now.kinetic_j + now.elastic_j)
     most = lasting_gain_j(np.array(totals))
     record["gain"] = most / (given + done)
-    record["flagged"] = bool(record["fell_back"]) or most > ENERGY_GAIN_NOTICED * held
+    record["flagged"] = bool(record["retaken"]) or most > ENERGY_GAIN_NOTICED * held
     return record
 
 
@@ -146,7 +146,7 @@ def counts(records: list[dict[str, Any]]) -> dict[str, Any]:
         "failed": sum(bool(r["failure"]) for r in records),
         "rescued_solves": sum(r["rescued"] for r in records),
         "flagged": len(records) - len(quiet),
-        "fallback_steps": sum(r["fell_back"] for r in records),
+        "retaken_steps": sum(r["retaken"] for r in records),
         "not_flagged_gain_over_1_percent": sum(r["gain"] > 0.01 for r in quiet),
         "not_flagged_largest_gain": max((r["gain"] for r in quiet), default=0.0),
         "largest_gain": max((r["gain"] for r in records), default=0.0),

@@ -107,7 +107,7 @@ def package_steps(settings: Settings, cells: int = 12, steps: int = 20) -> list[
         for _ in range(steps):
             start = perf_counter()
             state, report = simulation.step(state)
-            if not report.fell_back:
+            if not report.retaken_parts:
                 seconds.append(perf_counter() - start)
                 iterations.append(report.solve.iterations)
         out.append({"nu": poissons_ratio, "milliseconds": 1e3 * min(seconds), "iterations": float(np.mean(iterations))})

@@ -75,7 +75,7 @@ state = simulation.initial_state()
 before = balance(simulation, state)
 for _ in range(40):
     state, report = simulation.step(state)
-    assert not report.fell_back
+    assert not report.retaken_parts
 after = balance(simulation, state)
 assert abs(after.total_j - before.total_j) < 2e-3 * max(after.kinetic_j, after.elastic_j), (before, after)
 

@@ -132,14 +132,14 @@ class FusedTrajectory(Trajectory):
         self.steps += count
         columns = self.columns
         if columns is None:
-            return [Moment(state, None) for state in self.simulation.roll(start.state, count, self.count_fallbacks)[0]]
+            return [Moment(state, None) for state in self.simulation.roll(start.state, count, self.count_retaken)[0]]
         before = start.known_changes
         if not isinstance(before, Changes):
             before = Changes.stacked(before, self.simulation.backend)
         if isinstance(columns, FusedCarriedTangent):
             assert isinstance(before, FusedCarriedChanges), "a motion that begins carries its changes"
             return self._carried(columns, start, before, count)
-        states, _ = self.simulation.roll(start.state, count, self.count_fallbacks)
+        states, _ = self.simulation.roll(start.state, count, self.count_retaken)
         return [Moment(state, changes) for state, changes in zip(states, columns.through(states, before))]
 
     def _carried(
@@ -154,7 +154,7 @@ class FusedTrajectory(Trajectory):
 
         _ = columns.begins(before)  # while there is nothing under way to wait for
 
-        states, _ = self.simulation.roll(start.state, count, self.count_fallbacks, carry)
+        states, _ = self.simulation.roll(start.state, count, self.count_retaken, carry)
         return [Moment(state, changes) for state, changes in zip(states, found)]
 
     def _looks(
@@ -229,7 +229,7 @@ class FusedCoarserTrajectory(FusedTrajectory):
     def __reduce__(self) -> tuple[Any, ...]:
         (_, parameters, directions), (backend, kinds, steps_of, coarser) = self._made_of
         made_of = (coarser, parameters, directions, self.after, backend, kinds, steps_of)
-        names = ("before", "after", "steps", "fallback_parts", "most_fallback_parts", "_last", "_newest")
+        names = ("before", "after", "steps", "retaken_parts", "most_retaken_parts", "_last", "_newest")
         return FusedCoarserTrajectory, made_of, {name: getattr(self, name) for name in names}
 
     def _advanced(self, count: int) -> list[Moment]:

@@ -139,8 +139,8 @@ class Trajectory:
         coarser: works out the changes on a coarser grid; None: on that of the motion.
     """
 
-    fallback_parts: int = 0  # parts of steps that fell back to backward Euler
-    most_fallback_parts: float = np.inf
+    retaken_parts: int = 0  # parts of steps that could not be trusted and were taken again
+    most_retaken_parts: float = np.inf
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Trajectory:
     def __reduce__(self) -> tuple[Any, ...]:
         """What it is made of and where it stands: what is worked out from that is worked out again, to the bit."""
         model, rest = self._made_of
-        names = ("before", "after", "steps", "fallback_parts", "most_fallback_parts")
+        names = ("before", "after", "steps", "retaken_parts", "most_retaken_parts")
         return trajectory_from, (*model, self.after, *rest), {name: getattr(self, name) for name in names}
 
     def through(self, frame: Frame) -> PredictedFrame:
@@ -213,16 +213,16 @@ class Trajectory:
             return residual, np.zeros((len(residual), 0))
         return residual, seen.changes(FrameChanges(a.changes, b.changes, share, self.directions or [], host))
 
-    def count_fallbacks(self, states: list[State]) -> None:
+    def count_retaken(self, states: list[State]) -> None:
         """Note what the steps to these states took, and give up where it is too much."""
-        self.fallback_parts += sum(int(state.fallback_parts) for state in states)
-        if self.fallback_parts > self.most_fallback_parts:
+        self.retaken_parts += sum(int(state.retaken_parts) for state in states)
+        if self.retaken_parts > self.most_retaken_parts:
             raise SolverError("the motion is too violent for its steps; use a smaller step_s")
 
     def _step(self, moment: Moment) -> Moment:
         state, _, linearisation = self.simulation.step_keeping(moment.state)
         self.steps += 1
-        self.count_fallbacks([state])
+        self.count_retaken([state])
         if self.tangent is None:
             return Moment(state, None)
         known = moment.known_changes
@@ -257,7 +257,7 @@ class CoarserTrajectory(Trajectory):
     def __reduce__(self) -> tuple[Any, ...]:
         (_, parameters, directions), (backend, kinds, steps_of, grids) = self._made_of
         made_of = (grids, parameters, directions, self.after, backend, kinds, steps_of)
-        names = ("before", "after", "steps", "fallback_parts", "most_fallback_parts", "_last", "_newest")
+        names = ("before", "after", "steps", "retaken_parts", "most_retaken_parts", "_last", "_newest")
         return CoarserTrajectory, made_of, {name: getattr(self, name) for name in names}
 
     def go_to(self, time_s: float) -> None:
@@ -273,10 +273,10 @@ class CoarserTrajectory(Trajectory):
         self.steps += 1
         if isinstance(self.tangent, CarriedTangent) and isinstance(moment.given, CarriedChanges):
             changes = self.tangent.step(moment.given, moment.given.state.time_s + self.grids.model.integrator.step_s)
-            self.count_fallbacks([changes.state])
+            self.count_retaken([changes.state])
             return Moment(changes.state, changes)
         state, _ = self.simulation.step(moment.state)
-        self.count_fallbacks([state])
+        self.count_retaken([state])
         return Moment(state, None)
 
 

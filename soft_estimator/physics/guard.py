@@ -1,9 +1,14 @@
 """Which steps can be trusted, and what takes those that cannot.
 
 A step whose terms left what they were made linear for, whose Newton rounds did not come to rest, or that ends with more
-energy than it began with, is taken again by backward Euler with everything implicit, in as many parts as it needs not
-to gain. Terms may ask for steps of their own scheme that are shorter (`Term.substeps`). The state after a step in parts
-is marked; its linearisation is that of the last part.
+energy than it began with, is taken again in 2, 4, 8 or 16 parts, each a step of its own scheme; where none of these can
+be trusted either, by backward Euler with everything implicit, in as many parts as it needs not to gain. Terms may ask
+for steps of their own scheme that are shorter (`Term.substeps`). The state after a step in parts is marked; its
+linearisation is that of the last part.
+
+From one value of a parameter to the next a step is taken again or is not, and all that follows is another motion then,
+by as much as the two steps differ. Those of one scheme differ less than either does from backward Euler: of 200 drawn
+recordings of bodies that bounce wildly nine searches ended in a wrong minimum with backward Euler alone, and five do.
 """
 
 from __future__ import annotations
@@ -24,6 +29,10 @@ if TYPE_CHECKING:
 LARGEST_GAIN, LARGEST_GAIN_IN_CONTACT = 0.1, 0.4
 # Less energy than this is none [J]: a gram at 4e-14 m/s. The ground presses on what is far above it, too, by e^(-a δ).
 NO_ENERGY_J = 1e-30
+# Of that, what the parts of a step may gain together by its own scheme. Where every step was taken again, and gained as
+# much as it may, a body held two and a half times its energy after sixty; with a tenth of that 1.4 times, so 1.0.
+LARGEST_GAIN_IN_PARTS = 0.02
+OWN_PARTS = (2, 4, 8, 16)
 FALLBACK_PARTS = (1, 2, 4, 8, 16)
 
 
@@ -31,17 +40,35 @@ def guarded_step(simulation: Simulation, state: State) -> tuple[State, StepRepor
     """Advance by one time step, and hand out its linearisation as well."""
     s = simulation
     start = _held_before(s, state)
-    after, report, lin, sound = _own_step(s, state)
+    after, report, lin, sound = _own_step(s, state, s.substeps(state))
     end = balance(s, after)
     if not sound or _gain(s, state, after, start, end, report) > 1.0:
-        after, report, lin, end = _fallback_step(s, state, start)
+        shorter = _shorter_steps(s, state, start, after.substeps)
+        after, report, lin, end = _fallback_step(s, state, start) if shorter is None else shorter
     s._known = (after.u, after.v, end)
     return after, report, lin
 
 
-def _own_step(s: Simulation, state: State) -> tuple[State, StepReport, Linearisation, bool]:
-    """A step by the simulation's own scheme, and whether its terms stayed where they were made linear."""
-    count = s.substeps(state)
+def _shorter_steps(
+    s: Simulation, state: State, start: Balance, tried: int
+) -> tuple[State, StepReport, Linearisation, Balance] | None:
+    """The step by the simulation's own scheme in more parts than were tried, None where they cannot be trusted either;
+    steps that minimise have seen to their length themselves."""
+    if s.minimises:
+        return None
+    for count in OWN_PARTS:
+        if count <= tried:
+            continue
+        after, report, lin, sound = _own_step(s, state, count)
+        end = balance(s, after)
+        if sound and _gain(s, state, after, start, end, report) <= LARGEST_GAIN_IN_PARTS:
+            return replace(after, retaken_parts=count), replace(report, retaken_parts=count), lin, end
+    return None
+
+
+def _own_step(s: Simulation, state: State, count: int) -> tuple[State, StepReport, Linearisation, bool]:
+    """A step by the simulation's own scheme in so many parts, and whether its terms stayed where they were made
+    linear."""
     part, after, sound = s if count == 1 else s.in_substeps(count), state, True
     reports = []
     for _ in range(count):
@@ -74,11 +101,12 @@ def _fallback_step(s: Simulation, state: State, start: Balance) -> tuple[State, 
             after, report, lin = part.step_once(after)
             work_j += report.work_j
             converged = converged and report.converged
-        report = replace(report, fell_back=True, work_j=work_j, converged=converged)
+        report = replace(report, fell_back=True, retaken_parts=parts, work_j=work_j, converged=converged)
         end = balance(s, after)
         gain = _gain(s, state, after, start, end, report)
         if parts == FALLBACK_PARTS[0] or (not converged, gain) < least:
-            least, best = (not converged, gain), (replace(after, fallback_parts=parts), report, lin, end)
+            least = not converged, gain
+            best = replace(after, fallback_parts=parts, retaken_parts=parts), report, lin, end
         if converged and gain <= 1.0:
             break
     return best

@@ -52,6 +52,7 @@ class Linearisation:
 class StepReport:
     """How a step's solve went, the seconds of its parts, and whether the backward-Euler fallback had to take it.
 
+    retaken_parts: in how many parts a step that could not be trusted was taken again, 0 where it could.
     work_j: what the regions that move strongly held nodes put into the body [J]. rounds: Newton rounds it took.
     converged: whether they came to rest.
     """
@@ -62,6 +63,7 @@ class StepReport:
     work_j: float = 0.0
     rounds: int = 1
     converged: bool = True
+    retaken_parts: int = 0
 
 
 Any_simulation = TypeVar("Any_simulation", bound="Simulation")

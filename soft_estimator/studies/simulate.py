@@ -179,12 +179,14 @@ def _finite_balance(simulation: Simulation, state: State, step: int) -> Balance:
 
 def _fallback_warning(result: SimulationResult) -> list[str]:
     """A line where steps were too large for the motion."""
-    fallbacks = sum(report.fell_back for report in result.reports)
-    if not fallbacks:
+    parts = [report.retaken_parts for report in result.reports if report.retaken_parts]
+    if not parts:
         return []
+    fallbacks = sum(report.fell_back for report in result.reports)
+    damped = f", {fallbacks} of them by backward Euler, which damps" if fallbacks else ""
     return [
-        f"{fallbacks} of {len(result.reports)} steps were too large for the motion and were damped by backward Euler; "
-        "use a smaller time.step_s where damping matters"
+        f"{len(parts)} of {len(result.reports)} steps were too large for the motion and were taken again in up to "
+        f"{max(parts)} parts{damped}; use a smaller time.step_s"
     ]
 
 
@@ -300,6 +302,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "cg_iterations_mean": float(np.mean(iterations)),
         "cg_iterations_max": max(iterations),
         "direct_solves": sum(report.solve.rescued for report in result.reports),
+        "retaken_steps": sum(report.retaken_parts > 0 for report in result.reports),
         "fallback_steps": sum(report.fell_back for report in result.reports),
         "friction_missed": result.friction_missed,
         **_newton_rounds(result),

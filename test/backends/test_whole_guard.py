@@ -1,4 +1,4 @@
-"""Steps that must fall back to backward Euler are found among whole steps and taken as on the CPU."""
+"""Steps that are taken again, in parts or by backward Euler, are found among whole steps and taken as on the CPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from soft_estimator.physics import guard
 from soft_estimator.physics.adjoint import Adjoint
 from soft_estimator.physics.energy import balance
 from soft_estimator.physics.fused import FusedSimulation
@@ -21,16 +22,18 @@ STEPS = 6
 
 
 def wild(make_whole_scene, kind):
-    """A soft torus that spins 120 radians a second and meets the plane: some of the first steps fall back."""
+    """A soft torus that spins 120 radians a second and meets the plane: some of the first steps are taken again."""
     model, parameters = make_whole_scene(kind, tolerance=1e-12)
     spin = np.array([0.0, 120.0, 0.0])
     return model, replace(parameters, angular_velocity_rad_s=spin, youngs_modulus_pa=np.array([3e3, 6e3]))
 
 
-@pytest.mark.parametrize("kind", ["theta contact", "contact", "explicit"])
-def test_fallback_steps(whole, make_whole_scene, kind):
-    """The same steps fall back; states, gradient and tangent come out as on the CPU (1e-6: a wild motion carries
-    rounding further than a tame one)."""
+@pytest.mark.parametrize("parts", [(), guard.OWN_PARTS], ids=["backward Euler", "own scheme"])
+@pytest.mark.parametrize("kind", ["contact", "explicit"])
+def test_steps_that_are_taken_again(whole, make_whole_scene, kind, parts, monkeypatch):
+    """The same steps are, by their own scheme or, where that may take no parts, by backward Euler; states, gradient and
+    tangent come out as on the CPU (1e-6: a wild motion carries rounding further than a tame one)."""
+    monkeypatch.setattr(guard, "OWN_PARTS", parts)
     model, parameters = wild(make_whole_scene, kind)
     cpu, fused = Simulation(model, parameters), FusedSimulation(model, parameters, whole)
     direction = ParameterGradient.unit(2, "poissons_ratio")
@@ -41,8 +44,10 @@ def test_fallback_steps(whole, make_whole_scene, kind):
         changes, _ = tangent.step(states[-1], after, lin, changes)
         states.append(after)
     rolled, _ = fused.roll(fused.initial_state(), STEPS)
-    assert [s.fallback_parts for s in rolled] == [s.fallback_parts for s in states]
-    assert any(s.fallback_parts for s in states) and not all(s.fallback_parts for s in states[1:])
+    for mark in ("fallback_parts", "substeps", "retaken_parts"):
+        assert [getattr(s, mark) for s in rolled] == [getattr(s, mark) for s in states]
+    assert any(s.retaken_parts for s in states) and not all(s.retaken_parts for s in states[1:])
+    assert any(s.fallback_parts for s in states) is not bool(parts)
     assert np.linalg.norm(whole.to_host(rolled[-1].u) - states[-1].u) <= 1e-6 * np.linalg.norm(states[-1].u)
     by_tangent = FusedTangent(fused, [direction])
     moved = by_tangent.through(rolled, by_tangent.initial())[-1].u[0]

@@ -20,9 +20,10 @@ PARTS = 2
 
 
 @pytest.fixture
-def every_step_fallback_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_step_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limit at zero backward Euler takes every step, in two parts."""
     monkeypatch.setattr(corotated, "LARGEST_SURPRISE", 0.0)
+    monkeypatch.setattr(guard, "OWN_PARTS", ())
     monkeypatch.setattr(guard, "FALLBACK_PARTS", (PARTS,))
 
 
@@ -37,23 +38,21 @@ def frame_after(experiment: Experiment, steps: int) -> ObservedFrame:
     return ObservedFrame.of(time_s, experiment.model.body.surface_positions_m()[:5], 1e-3)
 
 
-def test_a_motion_that_is_fallback_parts_too_often_is_given_up(
-    torus: Experiment, every_step_fallback_parts: None
-) -> None:
+def test_a_motion_that_is_taken_again_too_often_is_given_up(torus: Experiment, every_step_taken_again: None) -> None:
     """Two parts a step, five allowed: the third step is one too many, and is named; without a limit all are counted."""
     limited = trajectory_of(torus)
-    limited.most_fallback_parts = 5
+    limited.most_retaken_parts = 5
     with pytest.raises(SolverError, match="too violent for its steps; use a smaller step_s"):
         limited.through(frame_after(torus, 4))
-    assert limited.fallback_parts == 3 * PARTS
+    assert limited.retaken_parts == 3 * PARTS
     free = trajectory_of(torus)
     free.through(frame_after(torus, 4))
-    assert free.fallback_parts == 4 * PARTS
+    assert free.retaken_parts == 4 * PARTS
 
 
 def test_a_gentle_motion_needs_no_part(torus: Experiment) -> None:
-    """The swinging torus is what its steps were made for: nothing falls back, and a limit of zero is not reached."""
+    """The swinging torus is what its steps were made for: none is taken again, and a limit of zero is not reached."""
     trajectory = trajectory_of(torus)
-    trajectory.most_fallback_parts = 0
+    trajectory.most_retaken_parts = 0
     seen = trajectory.through(frame_after(torus, 4))
-    assert trajectory.fallback_parts == 0 and trajectory.steps == 4 and np.isfinite(seen.residual).all()
+    assert trajectory.retaken_parts == 0 and trajectory.steps == 4 and np.isfinite(seen.residual).all()

@@ -52,7 +52,7 @@ def moved(simulation: Simulation, steps: int, state: State | None = None) -> tup
     found = [balance(simulation, state)]
     for _ in range(steps):
         state, report = simulation.step(state)
-        assert not report.fell_back
+        assert not report.retaken_parts
         found.append(balance(simulation, state))
     return np.array([b.centre_of_mass_m for b in found]), np.array([b.total_j for b in found]), state
 
@@ -160,7 +160,7 @@ def test_steps_are_cut_while_a_brick_rubs_and_then_alone(block):
         state, taken = simulation.initial_state(), []
         for _ in range(round(0.1 / step_s)):
             state, report = simulation.step(state)
-            assert not report.fell_back
+            assert not report.retaken_parts
             taken.append(state.substeps)
         return balance(simulation, state).centre_of_mass_m, taken
 

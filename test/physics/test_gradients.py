@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,5 +153,22 @@ def test_fallback_steps_have_exact_derivatives_too(
     model = make_model(body, scheme, support, contact)
     simulation = Simulation(model, PARAMETERS)
     assert simulation.step(simulation.initial_state())[0].fallback_parts == parts
+    judge = ("poissons_ratio", "plane_offset_m", "density_kg_m3")
+    check_simulation(lambda p: Simulation(model, p), PARAMETERS, 2, judge=judge)
+
+
+def test_steps_taken_again_in_parts_have_exact_derivatives_too(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no whole step is trusted, each is taken in two parts of its own scheme."""
+    own_step = guard._own_step
+
+    def no_whole_step(*of: Any) -> tuple[Any, ...]:
+        *made, sound = own_step(*of)
+        return (*made, sound and of[-1] > 1)
+
+    monkeypatch.setattr(guard, "_own_step", no_whole_step)
+    model = make_model(body, "hht", "free", "extrapolated")
+    simulation = Simulation(model, PARAMETERS)
+    after, report = simulation.step(simulation.initial_state())
+    assert (after.substeps, after.retaken_parts, after.fallback_parts, report.retaken_parts) == (2, 2, 0, 2)
     judge = ("poissons_ratio", "plane_offset_m", "density_kg_m3")
     check_simulation(lambda p: Simulation(model, p), PARAMETERS, 2, judge=judge)

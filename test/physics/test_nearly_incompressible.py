@@ -100,7 +100,7 @@ def test_single_precision_follows_the_double_one(nu: float) -> None:
         state = simulation.initial_state()
         for _ in range(12):
             state, report = simulation.step(state)
-            assert not report.fell_back and not report.solve.rescued
+            assert not report.retaken_parts and not report.solve.rescued
         assert state.u.dtype == dtype
         ends.append(state.u.astype(np.float64))
     off = np.abs(ends[1] - ends[0]).max() / np.abs(ends[0]).max()

@@ -174,7 +174,7 @@ def test_energy_only_goes_down(bar: Body) -> None:
     totals, kinetic, held_j = [balance(simulation, state).total_j], [], []
     for _ in range(400):
         state, report = simulation.step(state)
-        assert not report.fell_back
+        assert not report.retaken_parts
         now = balance(simulation, state)
         totals.append(now.total_j)
         kinetic.append(now.kinetic_j)

@@ -311,23 +311,23 @@ def test_slivers_do_not_ruin_the_conditioning():
 
 @pytest.mark.parametrize(("seed", "number"), [(0, 0), (0, 32), (0, 38), (11, 133), (11, 176)])
 def test_steps_too_large_for_the_motion_do_not_feed_energy_in(seed: int, number: int) -> None:
-    """Random scenes of the long run that gained energy before such steps fell back: those of seed 0 1e10-fold and
-    more, those of seed 11 half and all of what they can draw on.
+    """Random scenes of the long run that gained energy before such steps were taken again: those of seed 0 1e10-fold
+    and more, those of seed 11 half and all of what they can draw on.
 
     Scene 0, 0 (HHT) and 0, 32 (θ = ½) turn cells further than foreseen, 0, 38 meets a stiff plane with extrapolated
     contact, 11, 133 starts with a motion that what holds it does not allow, 11, 176 lands on a stiff plane with large
-    steps. Now none gains a tenth, and some steps are marked as fallen back; the last one, in contact all along, may
+    steps. Now none gains a tenth, and some steps are taken again in parts; the last one, in contact all along, may
     for a moment gain what the guard lets a step in contact gain, and loses it within the next few.
     """
     record = run_scene(seed, number, 60)
-    assert record["fell_back"] > 0 and not record["failure"]
+    assert record["retaken"] > 0 and not record["failure"]
     assert record["gain"] < (LARGEST_GAIN_IN_CONTACT if (seed, number) == (11, 176) else 0.1)
 
 
 @pytest.mark.parametrize("scheme", [theta_scheme, hht_scheme])
 @pytest.mark.parametrize("method", ["strong", "nitsche"])
 def test_work_of_a_gripper_is_no_gain(torus, scheme, method):
-    """A torus swung by a box that moves and turns gets all its energy from there: no step falls back, and what the
+    """A torus swung by a box that moves and turns gets all its energy from there: no step is taken again, and what the
     guard reckons as made out of nothing stays under half of its limit."""
     path = RigidPath(
         np.array([0.0, 0.1, 0.2]),
@@ -379,5 +379,5 @@ def test_what_the_ground_hardly_presses_on_needs_no_fallback(torus, clear_m, lea
     state = simulation.initial_state()
     for _ in range(3):
         state, report = simulation.step(state)
-        assert not report.fell_back
+        assert not report.retaken_parts
         assert least <= np.abs(state.v).max() <= 1e15 * least

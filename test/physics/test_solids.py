@@ -296,7 +296,7 @@ def test_nothing_falls_through(name):
     start = balance(simulation, state).total_j
     for _ in range(100):
         state, report = simulation.step(state)
-        assert not report.fell_back
+        assert not report.retaken_parts
     end = balance(simulation, state)
     deepest = min(
         place.bind(simulation.backend, parameters).distance(body.surface_positions_m(state.u), 0.0).min()

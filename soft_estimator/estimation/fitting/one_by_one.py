@@ -31,7 +31,7 @@ from soft_estimator.physics.solver import SolverError
 _FORETOLD = 0.01
 # Of 990 drawn recordings one was in a wrong minimum, 20 deviations off, whose frames agreed: at 0.17. Another beyond
 # this was right, and all of six between 0.02 and 0.05.
-_LOST = 0.1
+_LOST = 0.03
 # Earlier frames pull away from an answer no further than this in as many cases of chance, whichever of them are taken.
 _CHANCE = 0.99
 # To the minimum: a hundredth of a stiffness, with which a growing window is content, is ten deviations of such bodies.

@@ -154,10 +154,10 @@ class WindowFit:
     def add(self, frame: Frame) -> None:
         """Go on to a new frame."""
         self._damping = min(self._damping, _MOST_DAMPING_OF_A_NEW_FRAME)
-        at, before = self.at, self.at.trajectory.fallback_parts
+        at, before = self.at, self.at.trajectory.retaken_parts
         newest = self.motion.through(at.trajectory, frame, at.z)
         self.at = replace(
-            at, frames=[*at.frames, newest], fallback_parts=at.fallback_parts + at.trajectory.fallback_parts - before
+            at, frames=[*at.frames, newest], retaken_parts=at.retaken_parts + at.trajectory.retaken_parts - before
         )
         self.touched = self.touched or touches(self.motion.variables, newest.jacobian)
 
@@ -168,7 +168,7 @@ class WindowFit:
             return
         z, mean = self.at.z.copy(), self.knowledge.mean.copy()
         z[chosen] = mean[chosen] = velocity_m_s
-        self.at = self.motion.run(z, [e.frame for e in self.frames], self.at.fallback_parts)
+        self.at = self.motion.run(z, [e.frame for e in self.frames], self.at.retaken_parts)
         self.knowledge = replace(self.knowledge, mean=mean)
 
     def doubt(self, variables: Variables) -> None:
@@ -199,7 +199,7 @@ class WindowFit:
         """Go on with another simulation of the same frames and variables, in a window that has not slid."""
         self.motion = motion
         seen = [e.frame for e in self.frames]
-        self.at = self._with_noise(motion.run(self.at.z, seen, self.at.fallback_parts, self.at))
+        self.at = self._with_noise(motion.run(self.at.z, seen, self.at.retaken_parts, self.at))
 
     def refine(self, iterations: int, in_time: Callable[[float], bool]) -> None:
         """Move the variables to the minimum, in at most so many simulations of the window.
@@ -216,7 +216,7 @@ class WindowFit:
     def from_another(self, z: np.ndarray) -> WindowFit:
         """Another fit of the same frames, with the variables at z (P,)."""
         other = copy(self)
-        other.at = self.motion.run(z, [e.frame for e in self.frames], self.at.fallback_parts, self.at)
+        other.at = self.motion.run(z, [e.frame for e in self.frames], self.at.retaken_parts, self.at)
         other._damping = _RULE.first
         return other
 
@@ -255,7 +255,7 @@ class WindowFit:
             trial = replace(trial, cost=self._cost(trial))
             if near or not trial.cost < at.cost:
                 return trial
-        run = self.motion.run(z, [e.frame for e in at.frames], at.fallback_parts, at)
+        run = self.motion.run(z, [e.frame for e in at.frames], at.retaken_parts, at)
         run = replace(run, cost=self._cost(run))
         self._failed_from = None if run.cost < at.cost else at
         return run
@@ -272,7 +272,7 @@ class WindowFit:
     def renewed(self, at: WindowRun) -> WindowRun | None:
         if not at.stale:  # it is the length of the step that is at fault, not its direction
             return None
-        run = self.motion.run(at.z, [e.frame for e in at.frames], at.fallback_parts, at)
+        run = self.motion.run(at.z, [e.frame for e in at.frames], at.retaken_parts, at)
         return replace(run, cost=self._cost(run))
 
     def _with_noise(self, at: WindowRun) -> WindowRun:
@@ -365,14 +365,14 @@ class WindowFit:
         before, motion.start = motion.start, WindowStart(first, z.copy(), first_pose)
         try:
             if unmade is not None:  # what those corrections do to the frames nobody has simulated yet
-                anew = motion.run(z, [e.frame for e in frames], at.fallback_parts)
+                anew = motion.run(z, [e.frame for e in frames], at.retaken_parts)
                 frames, changes_at = anew.frames, anew.changes_at
             trajectory = motion.continued(z, frames[-1], max(at.trajectory.steps - count, 1))
         except Exception:
             motion.start = before
             raise
         self.knowledge, self.information = knowledge, mixing.T @ information @ mixing
-        self.at = WindowRun(z, trajectory, frames, changes_at, at.fallback_parts, at.cost)
+        self.at = WindowRun(z, trajectory, frames, changes_at, at.retaken_parts, at.cost)
 
     def _joined(self, dropped: list[PredictedFrame], forgetting: float) -> tuple[Knowledge, np.ndarray]:
         """Knowledge, and the information of all frames before the window, with these frames joined to them."""

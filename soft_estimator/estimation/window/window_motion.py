@@ -29,9 +29,9 @@ from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model
 from soft_estimator.physics.parameters import Parameters
 
-# Parts of steps by which a trial may fall back to backward Euler beyond those of the motion at hand: a trial that is
-# far more violent than that is not worth its many small steps.
-_MORE_FALLBACK_PARTS = 4
+# Parts of steps that a trial may take again beyond those of the motion at hand: a trial that is far more violent
+# than that is not worth its many small steps.
+_MORE_RETAKEN_PARTS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +49,15 @@ class WindowRun:
 
     Attributes:
         frames: predicted, in order of time. changes_at: z at which the changes were worked out.
-        fallback_parts: parts of steps that fell back to backward Euler. cost: of the window, where it was asked for.
+        retaken_parts: parts of steps that could not be trusted and were taken again.
+        cost: of the window, where it was asked for.
     """
 
     z: np.ndarray
     trajectory: Trajectory
     frames: list[PredictedFrame]
     changes_at: np.ndarray
-    fallback_parts: int
+    retaken_parts: int
     cost: float = np.nan
 
     @property
@@ -143,15 +144,15 @@ class WindowMotion:
         return out
 
     def run(
-        self, z: np.ndarray, frames: Sequence[Frame], fallback_parts: int | None = None, like: WindowRun | None = None
+        self, z: np.ndarray, frames: Sequence[Frame], retaken_parts: int | None = None, like: WindowRun | None = None
     ) -> WindowRun:
-        """Simulate the window with its changes; fallback_parts: of the motion at hand, for a trial. like: a run of the
+        """Simulate the window with its changes; retaken_parts: of the motion at hand, for a trial. like: a run of the
         same frames, whose first part is taken over as far as it holds."""
         start_s = self.clock()
-        trajectory, predicted = self._through(z, frames, fallback_parts, with_changes=True, like=like)
+        trajectory, predicted = self._through(z, frames, retaken_parts, with_changes=True, like=like)
         if trajectory.steps:
             self.seconds_per_step = (self.clock() - start_s) / trajectory.steps
-        return WindowRun(z, trajectory, predicted, z, trajectory.fallback_parts)
+        return WindowRun(z, trajectory, predicted, z, trajectory.retaken_parts)
 
     def look(self, z: np.ndarray, frames: Sequence[Frame], like: WindowRun | None = None) -> list[PredictedFrame]:
         """The frames as the motion at z shows them, without its changes; like: as in `run`."""
@@ -166,16 +167,16 @@ class WindowMotion:
     def run_keeping_changes(self, z: np.ndarray, at: WindowRun) -> WindowRun:
         """Simulate the motion only, several times faster; the changes are those of `at`."""
         frames = [e.frame for e in at.frames]
-        trajectory, moved = self._through(z, frames, at.fallback_parts, with_changes=False, like=at)
+        trajectory, moved = self._through(z, frames, at.retaken_parts, with_changes=False, like=at)
         predicted = [old.moved_to(new) for old, new in zip(at.frames, moved)]
         going_on = self.continued(z, predicted[-1], trajectory.steps)
-        return WindowRun(z, going_on, predicted, at.changes_at, trajectory.fallback_parts)
+        return WindowRun(z, going_on, predicted, at.changes_at, trajectory.retaken_parts)
 
     def _through(
         self,
         z: np.ndarray,
         frames: Sequence[Frame],
-        fallback_parts: int | None,
+        retaken_parts: int | None,
         with_changes: bool,
         like: WindowRun | None = None,
     ) -> tuple[Trajectory, list[PredictedFrame]]:
@@ -193,8 +194,8 @@ class WindowMotion:
         trajectory = self._trajectory(parameters, wanted, moment)
         if held:
             trajectory.before = held[-1].before
-        if fallback_parts is not None:
-            trajectory.most_fallback_parts = fallback_parts + _MORE_FALLBACK_PARTS
+        if retaken_parts is not None:
+            trajectory.most_retaken_parts = retaken_parts + _MORE_RETAKEN_PARTS
         first = [trajectory.seen_between(e.frame, e.before, e.after, e.share) for e in held]
         seen = [*first, *trajectory.through_all(frames[len(held) :])]
         self.simulated_s += self.clock() - start_s
