@@ -1,4 +1,4 @@
-"""Estimation beside document 000: its scenes, its starts, its errors, and ours.
+"""Estimation beside Weiss' thesis (docs/figures.md): its scenes, its starts, its errors, and ours.
 
     python benchmark/bench_estimation.py --data DATA_FOLDER            # everything; --only torus,noise,... for a part
     python benchmark/bench_estimation.py --only coverage --trials 50 --workers 16

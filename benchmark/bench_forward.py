@@ -2,7 +2,7 @@
 
     python benchmark/bench_forward.py [--quick] [--json]
 
-Four tables: the cuboid of document 000 (Weiss' thesis, section 4.6) beside the times of its Table B.5; the ratio to
+Four tables: the cuboid of Weiss' thesis (section 4.6) beside the times of its Table B.5; the ratio to
 plain SciPy on a torus of about 9 000 nodes; peak memory at 100 000 nodes; and what the step waits for. The thesis gives
 neither material, nor step, nor held region, so the two machines' times and iterations stand side by side as orders of
 magnitude, not as a race.
@@ -40,7 +40,7 @@ from soft_estimator.physics.step import Simulation
 
 STAGES = ("rotations", "assembly", "forces", "solve")
 STEPS = 30
-# Table B.5 of document 000 (GTX 1060): resolution → nodes, cells, CG iterations, ms of assembly + collision + CG.
+# Table B.5 of Weiss' thesis (GTX 1060): resolution → nodes, cells, CG iterations, ms of assembly + collision + CG.
 TABLE_B5 = {
     5: (675, 448, 42, 9.66),
     6: (1309, 960, 50, 12.83),
@@ -171,7 +171,7 @@ def bound_tables(quick: bool) -> dict[str, Any]:
 
 
 def print_cuboid(table: dict[str, Any]) -> None:
-    print("\nCuboid of document 000, 30 steps (B.5: GTX 1060, assembly + collision + CG; its material is not given)")
+    print("\nCuboid of Weiss' thesis, 30 steps (B.5: GTX 1060, assembly + collision + CG; its material is not given)")
     print("  r   nodes  cells | CG it  ms/step  rotations assembly forces  solve | B.5: nodes CG it ms/step")
     for row in table["rows"]:
         nodes, _, iterations, milliseconds = TABLE_B5[row["resolution"]]

@@ -5,8 +5,8 @@
 First table: mean time of a step from the same start to the same energy, Φ within 1e-6 of the whole fall of Φ:
     newton            a new matrix every round, conjugate gradients
     newton, kept      the package's: a matrix serves as long as rounds bring the imbalance down well
-    newton, factor    the same, preconditioned by a factorisation of the matrix at rest, made once (document 002)
-    l-bfgs, constant  L-BFGS around the matrix at rest, factorised once (document 003, M/Δt² + L)
+    newton, factor    the same, preconditioned by a factorisation of the matrix at rest, made once (Zeng's thesis)
+    l-bfgs, constant  L-BFGS around the matrix at rest, factorised once (Liu's thesis, M/Δt² + L)
     l-bfgs, jacobi    L-BFGS around its diagonal blocks
 Second table: steps of both laws in the same motion, on any backend; means of those that did not fall back.
 """

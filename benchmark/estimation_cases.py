@@ -1,4 +1,4 @@
-"""The estimation scenes of Weiss' thesis (document 000), as far as its text gives them, and what observes them.
+"""The estimation scenes of Weiss' thesis, as far as its text gives them, and what observes them.
 
 The thesis prints neither sizes, nor densities, nor time steps; those are ours, chosen so that bodies sag and bounce
 as its pictures show. Numbers that it does print (E, ν, α, plane, cameras, noise in voxels, starts, frames) are its own.

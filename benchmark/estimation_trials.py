@@ -98,7 +98,7 @@ def noise_trial(item: tuple[float, int, float, str]) -> tuple[float, float]:
 
 
 def run_noise(args: argparse.Namespace) -> list[dict]:
-    """Error of E against the noise, which document 000 only says its gradient survives."""
+    """Error of E against the noise, which Weiss' thesis only says its gradient survives."""
     seeds, spacing_m = max(args.trials // 10, 1), 1e-3 * args.spacing_mm
     # No two trials share their noise: scaled copies of one draw would err all alike.
     items = [(v, 1000 * k + seed, spacing_m, args.backend) for k, v in enumerate(VOXELS) for seed in range(seeds)]

@@ -78,7 +78,7 @@ def camera_frame(
 
     Args:
         noise: of the depth images, None for exact ones. budget: most points to keep, drawn at random.
-        isotropic_std_m: noise added to every point in all directions besides, as document 000 does.
+        isotropic_std_m: noise added to every point in all directions besides, as Weiss' thesis does.
     """
     parts = [_one_camera(camera, body, field, u, noise, rng) for camera in cameras]
     points, std, share, along = (np.concatenate([part[k] for part in parts]) for k in range(4))

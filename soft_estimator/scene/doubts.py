@@ -9,7 +9,7 @@ from soft_estimator.scene.obstacles import DEEPEST_START
 from soft_estimator.scene.scene import Scene
 
 # A body's weight over its stiffness, ρ g L / E, from which on a unit is doubted. Of the scenes that come with the
-# package the softest, the torus of document 000, has 0.7; a jelly of 5 cm and 200 Pa 2.5.
+# package the softest, the torus of Weiss' thesis, has 0.7; a jelly of 5 cm and 200 Pa 2.5.
 DOUBTED_WEIGHT = 4.0
 
 

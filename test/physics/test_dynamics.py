@@ -176,7 +176,7 @@ def test_second_order_in_time(torus, scheme):
 
 
 def test_lagged_rotations_are_first_order_only(torus):
-    """Rotations from the last step's end, as document 000 does it: the error falls by 2, which is why they are
+    """Rotations from the last step's end, as Weiss' thesis does it: the error falls by 2, which is why they are
     predicted."""
     places = [swung_torus(torus, theta_scheme(0.01 / 2**k, lagged=True)) for k in range(4)]
     change = [np.sqrt(np.mean((a - b) ** 2)) for a, b in pairwise(places)]
