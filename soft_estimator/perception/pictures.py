@@ -83,21 +83,32 @@ def _shade(cloud: Cloud, shape: tuple[int, ...]) -> np.ndarray:
     return np.where(seen, 1.08 - 0.38 * place, 1.0)
 
 
-def _drawn(cloud: Cloud, why: np.ndarray, side_px: int = 480) -> np.ndarray:
-    """Codes of an unorganised cloud seen from its sensor, (side, side): the object is drawn last."""
-    image = np.full((side_px, side_px), int(Why.NOT_MEASURED), dtype=np.int64)
+def _drawn(cloud: Cloud, why: np.ndarray, longer_px: int = 480) -> np.ndarray:
+    """Codes of an unorganised cloud seen from its sensor and as upright as the sensor is: the object is drawn last."""
+    image = np.full((longer_px, longer_px), int(Why.NOT_MEASURED), dtype=np.int64)
     offset = cloud.flat_m - cloud.sensor_m
     depth = offset @ cloud.axis
     seen = np.flatnonzero(np.isfinite(depth) & (depth > 0))
     if len(seen) == 0:
         return image
-    right = np.cross(np.eye(3)[int(np.argmin(np.abs(cloud.axis)))], cloud.axis)
-    right /= np.linalg.norm(right)
-    ray = np.stack([offset[seen] @ right, offset[seen] @ np.cross(cloud.axis, right)], axis=1) / depth[seen, None]
+    ray = offset[seen] @ _right_and_down(cloud).T / depth[seen, None]
     low, high = np.quantile(ray, 0.01, axis=0), np.quantile(ray, 0.99, axis=0)
-    pixel = np.rint((ray - low) / max(float((high - low).max()), 1e-9) * (side_px - 1)).astype(np.int64)
-    fits = ((pixel >= 0) & (pixel < side_px)).all(axis=1)
+    scale = (longer_px - 1) / max(float((high - low).max()), 1e-9)
+    width, height = np.ceil((high - low) * scale).astype(np.int64) + 1
+    image = image[:height, :width]
+    pixel = np.rint((ray - low) * scale).astype(np.int64)
+    fits = ((pixel >= 0) & (pixel < (width, height))).all(axis=1)
     seen, pixel = seen[fits], pixel[fits]
     order = np.argsort(np.where(why[seen] == Why.KEPT, 1, 0), kind="stable")
     image[pixel[order, 1], pixel[order, 0]] = why[seen[order]]
     return image
+
+
+def _right_and_down(cloud: Cloud) -> np.ndarray:
+    """The picture's axes in the fixed frame, (2, 3): x and y of an optical frame, -y and -z of one with x ahead."""
+    _, y, z = cloud.rotation.T
+    ahead = float(cloud.axis @ z)
+    down = np.sign(ahead) * y if abs(ahead) > np.sqrt(0.5) else -z
+    right = np.cross(down, cloud.axis)
+    right /= np.linalg.norm(right)
+    return np.stack([right, np.cross(cloud.axis, right)])
