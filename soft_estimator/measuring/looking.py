@@ -51,6 +51,10 @@ class NotMeasured(ValueError):
     """The recording does not tell: why, and what to do about it."""
 
 
+class NoDrop(NotMeasured):
+    """The object was seen at rest and its shape found, but it does not fall."""
+
+
 @dataclass(frozen=True)
 class MeasureOptions:
     """How to measure.
@@ -96,17 +100,24 @@ def look_at(path: Path | str, options: MeasureOptions, progress: Progress | None
         try:
             return _look_at(recording, finder, faces, options, said, progress)
         except ValueError as error:  # what hardly moves may have been taken for what stands there
-            if not faces:
-                raise
             first = error
+            if not faces:
+                raise _told(first) from error
             _log.info("with what stands about left out: %s", first)
         try:
             return _look_at(recording, finder, [], options, said, progress)
         except ValueError as error:
-            if str(error) == str(first):
-                raise
+            if str(error) == str(first) or (isinstance(error, NoDrop) and not isinstance(first, NoDrop)):
+                raise _told(error) from error  # an object that only lies there was itself taken for what stands there
+            if isinstance(first, NoDrop):
+                raise first from error
             among = f"with {len(faces)} flat face(s) that stay where they are left out of it"
             raise NotMeasured(f"{error}; {among}: {first}") from first
+
+
+def _told(error: ValueError) -> NotMeasured:
+    """A mistake of the recording's, whoever found it."""
+    return error if isinstance(error, NotMeasured) else NotMeasured(str(error))
 
 
 def _look_at(
@@ -179,7 +190,7 @@ def _drops(survey: Survey, rest_low_m: float, pokes: list[Poke]) -> list[Drop]:
     drops = find_drops(seen, rest_low_m)
     if not drops:
         highest = max(one.low_m for one in seen) - rest_low_m
-        raise NotMeasured(
+        raise NoDrop(
             f"no drop was found: the object rises at most {1e3 * highest:.0f} mm above the table, or does not fall "
             f"freely; drop it from 5 to 20 cm, hands away once it falls, with two frames or more in the air"
             f"{_too_slow(survey.rate_hz)}"

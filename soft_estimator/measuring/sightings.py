@@ -131,8 +131,8 @@ def _one_plane(rows: np.ndarray) -> np.ndarray:
     turned = float(np.quantile(np.arccos(np.clip(cosine, -1.0, 1.0)), 0.9))
     if turned > _TILT_RAD:
         raise ValueError(
-            f"the table turns by {np.degrees(turned):.0f} degrees during the recording: the camera moved; fix it, or "
-            "record its transforms (/tf)"
+            f"the table turns by {np.degrees(turned):.0f} degrees during the recording: the camera moved (fix it, or "
+            "record its transforms, /tf), or hardly any of the table is in view"
         )
     return row
 

@@ -102,14 +102,17 @@ def fit_support_plane(
         fit = _facing_up(fit, cloud, why, std_m, settings, noise)
     if fit is None or fit.share < settings.min_share:
         share = 0.0 if fit is None else fit.share
+        facing = "" if settings.expected_normal is None else f" that faces {_expected(settings)}"
         return NoPlane(
-            f"the largest plane holds {share:.1%} of {usable} points, below plane.min_share {settings.min_share:.1%}; "
-            "is the table in view and in the crop box?"
+            f"the largest plane{facing} holds {share:.1%} of {usable} points, below plane.min_share "
+            f"{settings.min_share:.1%}; is the table in view and in the crop box"
+            f"{', and up so (--up, plane.expected_normal)' if facing else ''}?"
         )
     if not _allowed(fit.normal, settings):
         return NoPlane(
             f"the largest plane's normal {np.round(fit.normal, 3).tolist()} is more than plane.max_tilt_rad "
-            f"{settings.max_tilt_rad:g} from the expected one; check expected_normal or raise max_tilt_rad"
+            f"{settings.max_tilt_rad:g} from the expected one, {_expected(settings)}; check it (--up, "
+            "plane.expected_normal) or raise plane.max_tilt_rad"
         )
     return fit
 
@@ -152,6 +155,10 @@ def _allowed(normal: np.ndarray, settings: PlaneSettings) -> bool:
         return True
     expected = np.asarray(settings.expected_normal) / np.linalg.norm(settings.expected_normal)
     return bool(normal @ expected >= np.cos(settings.max_tilt_rad))
+
+
+def _expected(settings: PlaneSettings) -> str:
+    return ", ".join(f"{part:g}" for part in settings.expected_normal or ())
 
 
 def _search(

@@ -162,6 +162,7 @@ def test_what_cannot_be_measured_is_said(film: Path, capsys: pytest.CaptureFixtu
     [
         (["--mass", "158 m"], "does not measure kg"),
         (["--mass", "-3 g"], "is no mass"),
+        (["--mass", "158"], "write '158 g'"),
         (["--mass", "1 kg", "--up", "w"], "is no direction"),
         (["--mass", "1 kg", "--sensor-pose", "1 2 3"], "is no pose"),
         (["--mass", "1 kg", "--frames", "a"], "no choice of frames"),

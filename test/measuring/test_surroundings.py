@@ -14,11 +14,12 @@ from soft_estimator.camera.rendering import SceneView
 from soft_estimator.config_contact import ObstacleConfig
 from soft_estimator.geometry.rigid import rotation_matrix
 from soft_estimator.measuring import looking
-from soft_estimator.measuring.looking import MeasureOptions, NotMeasured, look_at
+from soft_estimator.measuring.looking import MeasureOptions, NoDrop, NotMeasured, look_at
 from soft_estimator.measuring.sightings import Sighting
 from soft_estimator.measuring.surroundings import surroundings_of
 from soft_estimator.perception.faces import Face
 from soft_estimator.perception.plane import PlaneFit
+from soft_estimator.perception.settings import FinderSettings, PlaneSettings
 from soft_estimator.recordings.bag_writing import BagWriter
 from soft_estimator.schema import load
 
@@ -152,6 +153,33 @@ def test_where_both_looks_fail_both_reasons_are_said(film: Path, alike: bool, mo
         look_at(film, MeasureOptions())
     both = "no drop was found; with 1 flat face(s) that stay where they are left out of it: it lies still"
     assert str(told.value) == ("it lies still" if alike else both)
+
+
+@pytest.mark.xdist_group("test/test_readme.py")  # which measures the same film
+@pytest.mark.parametrize("beside", [False, True])
+def test_where_one_look_came_as_far_as_the_drops_only_its_reason_is_said(
+    film: Path, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object that only lies there has faces that never move: that nothing is left without them is no reason."""
+
+    def fails(recording: object, finder: object, faces: list[Face], *more: object) -> None:
+        if beside == bool(faces):
+            raise NoDrop("no drop was found")
+        raise ValueError("the object was found in none of 32 frames")
+
+    monkeypatch.setattr(looking, "standing_faces", lambda *given: [face(NORMAL, 0.1 * NORMAL, (0.3, 0.2))])
+    monkeypatch.setattr(looking, "_look_at", fails)
+    with pytest.raises(NotMeasured) as told:
+        look_at(film, MeasureOptions())
+    assert str(told.value) == "no drop was found"
+
+
+@pytest.mark.xdist_group("test/test_readme.py")  # which measures the same film
+def test_upside_down_is_said_with_the_option_that_tells_it(film: Path) -> None:
+    """The recording does not tell, which is no mistake of a file's: a NotMeasured that names the option."""
+    finder = FinderSettings(plane=PlaneSettings(expected_normal=(0.0, 1.0, 0.0)))
+    with pytest.raises(NotMeasured, match=r"0, 1, 0.*--up"):
+        look_at(film, MeasureOptions(finder=finder))
 
 
 def test_a_recording_beside_a_wall_and_a_box(tmp_path: Path) -> None:
