@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -45,8 +46,11 @@ def test_scan_writes_a_body_and_a_preview(recorded: Path, tmp_path: Path, capsys
     volume = mesh_volume_m3(surface.positions_m(grid.node_positions_m()), surface.faces)
     assert volume == pytest.approx(1e-3, rel=0.05)  # a litre, its edges cut by cells of 11 mm
     assert (tmp_path / "body.ply").read_bytes().startswith(b"ply")
-    assert run("scan", str(recorded), "--out", str(tmp_path / "body.txt")) == 2
+    # Before anything is read: a scan takes a minute.
+    assert run("scan", "nowhere", "--out", str(tmp_path / "body.txt")) == 2
     assert "must end in .npz" in capsys.readouterr().err
+    assert run("scan", "nowhere", "--out", str(tmp_path / "nobody" / "body.npz")) == 2
+    assert "folder of body file" in capsys.readouterr().err
     with pytest.raises(ValueError, match="cannot be read"):
         read_body(tmp_path / "nothing.npz")
 
@@ -61,6 +65,16 @@ def test_inspect_draws_what_was_kept(recorded: Path, tmp_path: Path, capsys: pyt
     # shading scales a colour, so its direction tells it: the box must show in coral
     direction = pixels / np.maximum(np.linalg.norm(pixels, axis=1), 1e-9)[:, None]
     assert (direction @ kept / np.linalg.norm(kept) > 0.9995).sum() > 3000
+
+
+def test_inspect_says_what_it_took_the_points_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Millimetres, which docs/your_object.md says are noted."""
+    cloud = shoot(camera_at(0.4), [table()], 0).cloud
+    np.save(tmp_path / "mm.npy", 1e3 * (cloud.flat_m - cloud.sensor_m) @ cloud.rotation)
+    run("inspect", str(tmp_path / "mm.npy"), "--out", str(tmp_path / "picture.png"))
+    assert "taken for millimetres" in capsys.readouterr().out
+    run("inspect", str(tmp_path / "mm.npy"), "--out", str(tmp_path / "picture.png"), "--json")
+    assert "taken for millimetres" in " ".join(json.loads(capsys.readouterr().out)["notes"])
 
 
 def test_inspect_says_why_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,6 +92,7 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
 
 def run_scan(args: argparse.Namespace) -> int:
     """Fuse static frames into a closed body and write it with a preview mesh."""
+    from soft_estimator.geometry.body_file import check_name
     from soft_estimator.perception.rest_shape import count_active_cells
     from soft_estimator.perception.scan import close_body
     from soft_estimator.perception.scan_choice import choose_body, with_prior
@@ -102,7 +103,9 @@ def run_scan(args: argparse.Namespace) -> int:
         settings = ScanSettings(
             target_cells=args.cells, voxel_m=None if args.voxel_mm is None else args.voxel_mm / 1000
         )
-        frames = list(read_frames(args.frames_path, args.topic, args.fixed_frame, choice_of(args)))
+        check_name(args.out)  # before a minute is spent on what is to be written there
+        said: list[str] = []
+        frames = list(read_frames(args.frames_path, args.topic, args.fixed_frame, choice_of(args), said))
         data = gather([f.usable() for f in frames], settings, finder_of(args), [f.mask for f in frames])
         if args.prior == "auto":
             body = choose_body(data, settings)
@@ -119,13 +122,13 @@ def run_scan(args: argparse.Namespace) -> int:
             "file": str(args.out), "frames": body.frames, "size_m": np.ptp(body.vertices_m, axis=0).tolist(),
             "volume_m3": float(body.volume_m3), "volume_std_m3": body.volume_std_m3, "prior": body.prior,
             "misfit_m": body.misfit_m, "coverage": float(body.coverage), "cells": cells,
-            "spacing_m": body.grid.spacing_m, "notes": list(body.notes),
+            "spacing_m": body.grid.spacing_m, "notes": [*said, *body.notes],
         }))  # fmt: skip
         return 0
     std = "" if body.volume_std_m3 is None else f" ± {1e6 * body.volume_std_m3:.1f}"
     print(f"{args.out}: {body.frames} frames, {size} m, {1e6 * body.volume_m3:.1f}{std} cm³")
     print(f"  {body.coverage:.0%} of the surface was seen; {cells} cells of {edge_mm:.1f} mm")
-    for note in body.notes:
+    for note in [*said, *body.notes]:
         print(f"  {note}")
     return 0
 
@@ -138,7 +141,8 @@ def run_inspect(args: argparse.Namespace) -> int:
 
     try:
         finder, last = ObjectFinder(finder_of(args)), None
-        frames = read_frames(args.frames_path, args.topic, args.fixed_frame, choice_of(args))
+        said: list[str] = []
+        frames = read_frames(args.frames_path, args.topic, args.fixed_frame, choice_of(args), said)
         for frame in islice(frames, args.frame + 1):
             last = (frame, finder.process(frame.usable(), frame.mask, frame.time_s))
         if last is None:
@@ -154,7 +158,7 @@ def run_inspect(args: argparse.Namespace) -> int:
         print(json.dumps({
             "file": str(args.out), "frame": frame.name, "time_s": frame.time_s, "points": int(frame.usable().size),
             "counts": counts, "found": found,
-            "notes": [result.reason] if isinstance(result, NothingFound) else list(result.notes),
+            "notes": [*said, *([result.reason] if isinstance(result, NothingFound) else result.notes)],
             "plane": None if plane is None else {"normal": list(map(float, plane.normal)), "offset_m": plane.offset_m},
         }))  # fmt: skip
         return 0 if found else 1
@@ -164,6 +168,8 @@ def run_inspect(args: argparse.Namespace) -> int:
     if result.plane is not None:
         n, d = result.plane.normal, result.plane.offset_m
         print(f"  plane {n[0]:+.4f} x {n[1]:+.4f} y {n[2]:+.4f} z {d:+.4f} m = 0")
+    for note in said:
+        print(f"  {note}")
     if isinstance(result, NothingFound):
         print(f"  {result.reason}")
         return 1

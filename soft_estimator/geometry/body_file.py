@@ -17,10 +17,17 @@ def write_body(
     path: str | Path, grid: SignedDistanceGrid, detail: SignedDistanceGrid | None = None, **more: Any
 ) -> None:
     """Write a grid, its detail where there is one, and arrays under other names beside them."""
+    check_name(path)
+    Path(path).write_bytes(body_bytes(grid, detail, **more))
+
+
+def check_name(path: str | Path) -> None:
+    """A ValueError for a name that no body can be written under, or whose folder is not there."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"body file {path} must end in .npz")
-    path.write_bytes(body_bytes(grid, detail, **more))
+    if not path.parent.is_dir():
+        raise ValueError(f"the folder of body file {path} does not exist; make it")
 
 
 def body_bytes(grid: SignedDistanceGrid, detail: SignedDistanceGrid | None = None, **more: Any) -> bytes:

@@ -94,7 +94,7 @@ def _drawn(cloud: Cloud, why: np.ndarray, longer_px: int = 480) -> np.ndarray:
     ray = offset[seen] @ _right_and_down(cloud).T / depth[seen, None]
     low, high = np.quantile(ray, 0.01, axis=0), np.quantile(ray, 0.99, axis=0)
     scale = (longer_px - 1) / max(float((high - low).max()), 1e-9)
-    width, height = np.ceil((high - low) * scale).astype(np.int64) + 1
+    width, height = np.rint((high - low) * scale).astype(np.int64) + 1
     image = image[:height, :width]
     pixel = np.rint((ray - low) * scale).astype(np.int64)
     fits = ((pixel >= 0) & (pixel < (width, height))).all(axis=1)

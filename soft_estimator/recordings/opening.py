@@ -41,14 +41,23 @@ def _opened(path: Path, topic: str | None, fixed_frame: str | None) -> Recording
 
 
 def read_frames(
-    path: str | Path, topic: str | None = None, fixed_frame: str | None = None, choice: Choice | None = None
+    path: str | Path,
+    topic: str | None = None,
+    fixed_frame: str | None = None,
+    choice: Choice | None = None,
+    notes: list[str] | None = None,
 ) -> Iterator[Frame]:
-    """The frames of a recording where each of them counts: the first that cannot be used is an error."""
+    """The frames of a recording where each of them counts: the first that cannot be used is an error.
+
+    What a reader should know of the recording is added to `notes` once a frame was read.
+    """
     with open_recording(path, topic, fixed_frame, choice) as recording:
         read = 0
         for frame in recording:
             frame.usable()
             read += 1
+            if notes is not None:
+                notes[:] = recording.notes
             yield frame
         if read < len(recording):
             raise ValueError(

@@ -21,11 +21,16 @@ def test_a_cloud_without_an_image_is_drawn_as_its_camera_saw_it(
     """A RealSense's clouds have no rows: points a metre ahead, twice as wide as high, whose right upper quarter is the
     object's, are drawn so, without a border, wherever the camera is turned to."""
     x, y = (axis.ravel() for axis in np.meshgrid(np.linspace(-1, 1, 300), np.linspace(-0.5, 0.5, 150)))
-    points = np.stack([x, y, np.ones_like(x)], axis=1) @ frame.T
+    points = np.stack([x, y, np.ones_like(x)], axis=1)
     pose = np.eye(4)
     pose[:3, :3] = Rotation.from_rotvec([0.3, 2.0, -0.7]).as_matrix()
-    cloud = cloud_from_points(points, pose, optical_axis=ahead)
+    cloud = cloud_from_points(points @ frame.T, pose, optical_axis=ahead)
     why = np.where((x > 0.05) & (y < -0.05), Why.KEPT, Why.PLANE)
+    for jitter in np.random.default_rng(0).uniform(
+        0.5, 1.5, 20
+    ):  # sizes of all kinds fill the picture to its last pixel
+        wider = cloud_from_points(points * np.array([jitter, 1.0, 1.0]) @ frame.T, pose, optical_axis=ahead)
+        assert draw_frame(wider, NothingFound("nobody looked", None, why)).shape[1] <= 480 + 230
     picture = draw_frame(cloud, NothingFound("nobody looked", None, why))[:240, :-230]
     assert abs(picture.shape[1] / picture.shape[0] - 2) < 0.02
     kept = (picture == COLOURS[Why.KEPT]).all(axis=-1)
