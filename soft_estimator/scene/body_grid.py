@@ -89,6 +89,10 @@ def body_width_m(body: BodyConfig, folder: Path, data: Path | None) -> float:
     return widest_solid_m(build_shape(body.shape, Files(folder, data), "body.shape").support_m)
 
 
+# A mesh without a unit of its own that is larger is a part of 20 mm or more, drawn in millimetres.
+_LARGEST_MESH_M = 20.0
+
+
 @dataclass(frozen=True)
 class Files:
     """The folders in which a scene's files are looked for, in this order.
@@ -118,6 +122,14 @@ class Files:
 
     def read_mesh(self, shape: MeshShape, key: str) -> tuple[np.ndarray, np.ndarray]:
         vertices, faces = load_mesh(self.find(shape.file, f"{key}.file"), shape.scale_to_m)
+        size_m = np.ptp(vertices, axis=0)
+        if shape.scale_to_m == 1.0 and size_m.max() > _LARGEST_MESH_M:
+            sides = " x ".join(f"{side:.3g}" for side in size_m)
+            raise ConfigError(
+                f"= '{shape.file}' is {sides} m large if its unit is the metre; where that is the millimetre, write "
+                "scale_to_m: 0.001",
+                f"{key}.file",
+            )
         return vertices @ rotation_matrix(np.array(shape.rotation_rad)).T, faces
 
 

@@ -134,6 +134,15 @@ def test_a_mesh_alone_and_in_a_union_is_the_same_body(tmp_path: Path) -> None:
     assert alone.volume_m3 == pytest.approx(ball.volume_m3, rel=0.02)
 
 
+def test_a_mesh_in_millimetres_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    """A ball of 10 cm as most CAD programs write it, which would be 100 m wide and fill any memory."""
+    ball = build_scene(config(BALL), HERE).body
+    write_ply(tmp_path / "part.ply", 1000 * ball.surface_positions_m(), ball.surface.faces)
+    for body in ({"cells_along_longest": 10}, {"spacing_m": 0.01}):
+        with pytest.raises(ValueError, match=r"shape.mesh.file = 'part.ply' is .* m large .*scale_to_m: 0.001"):
+            build_scene(config({"mesh": {"file": "part.ply"}}, body), tmp_path)
+
+
 def test_an_open_mesh_is_refused(tmp_path: Path) -> None:
     ball = build_scene(config(BALL), HERE).body
     write_ply(tmp_path / "open.ply", ball.surface_positions_m(), ball.surface.faces[1:])
