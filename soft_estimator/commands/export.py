@@ -14,8 +14,8 @@ FORMATS = ("mjcf", "usd", "sofa", "json")
 
 DESCRIPTION = """Write what was estimated as a tetrahedral body with its material, damping and contact plane.
 
-RESULT is the folder that estimate or replay wrote, or the estimate.json or metrics.json in it. With --samples, bodies
-drawn from the posterior are written too, one a file: a simulator that trains on them sees what is not known."""
+RESULT is the folder that measure, estimate or replay wrote, or the JSON file with the numbers in it. With --samples,
+bodies drawn from the posterior are written too, one a file: a simulator that trains on them sees what is not known."""
 
 EPILOG = """formats (--to):
   mjcf   MuJoCo: a flex with solid elasticity (.xml)

@@ -41,7 +41,7 @@ def export(
     """Write the estimated body, and as many more drawn from the posterior as asked for.
 
     Args:
-        result: the folder that `estimate` or `replay` wrote, a file in it, or what `read_result` made of it.
+        result: the folder that `measure`, `estimate` or `replay` wrote, a file in it, or what `read_result` made of it.
         to: mjcf, usd, sofa or json. out: folder for the files, made if needed.
         samples: bodies drawn from the posterior, each a file of its own.
         spacing_m: edge of the cubes of twelve tetrahedra each [m]; that of the body's own cells by default.

@@ -74,7 +74,7 @@ def _numbers_file(path: Path) -> Path:
             )
         return found[0]
     if not path.is_file():
-        raise ValueError(f"{path} does not exist; give the folder that estimate or replay wrote")
+        raise ValueError(f"{path} does not exist; give the folder that measure, estimate or replay wrote")
     if path.name not in _FILES:
         raise ValueError(f"{path.name} is no result; give {', '.join(_FILES)} or the folder that holds it")
     return path
