@@ -217,7 +217,8 @@ def simulate(given: AnyScene, *, steps: int | None = None, backend: str = "auto"
     """Simulate a scene.
 
     Args:
-        steps: how many; those of the scene's duration by default. every: steps between two kept surfaces.
+        steps: how many; those of the scene's duration by default.
+        every: steps between two kept surfaces; those that `save` draws are kept, too: `times_s` tells when each was.
     """
     from soft_estimator.studies import simulate as study
 
