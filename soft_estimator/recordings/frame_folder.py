@@ -200,7 +200,10 @@ def _read_stamps(folder: Path) -> list[Row]:
     """The lines; a stamp that is no number becomes NaN. The first line may be a header."""
     stamps = folder / STAMPS
     if not stamps.is_file():
-        raise ValueError(f"{folder} has no {STAMPS}; write one with a line for each frame: file name, seconds")
+        raise ValueError(
+            f"{folder} has no {STAMPS}, and no .mcap or .db3 of a bag; write {STAMPS} with a line for each frame: file "
+            "name, seconds"
+        )
     rows = []
     for place, (number, line) in enumerate(read_table(stamps)):
         value = _number(line[1]) if len(line) > 1 else np.nan

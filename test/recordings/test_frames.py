@@ -83,7 +83,7 @@ def test_a_compressed_pcd_goes_through_open3d(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no stamps.csv"),
+        ({}, "no stamps.csv, and no .mcap"),
         ({"stamps.csv": "file,seconds\n"}, "names no frames"),
         ({"stamps.csv": "a.npy,1\n"}, "does not exist"),
         ({"stamps.csv": "a.npy,1\na.npy,later\n"}, "line 2"),
