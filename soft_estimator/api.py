@@ -276,6 +276,7 @@ def measure(
     fixed_frame: str | None = None,
     up: Sequence[float] | None = None,
     name: str = "my_object",
+    friction: float | None = None,
     **more: Any,
 ) -> Result:
     """Measure an object from one recording in which it lies still on a table and is dropped.
@@ -285,6 +286,7 @@ def measure(
         cells: grid cells of the body; as many as its shape needs by default.
         topic, fixed_frame: of a bag, where there are several.
         up: direction against gravity in the recording's frame; the table's normal by default.
+        friction: first guess of the table's coefficient of friction, which is estimated then; smooth by default.
         name: of the scene that `save` writes. more: finder and choice of `MeasureOptions`.
     """
     from soft_estimator.measuring.looking import MeasureOptions
@@ -295,7 +297,9 @@ def measure(
     except UnitError as error:
         raise ValueError(f"mass {mass!r} {error}") from None
     direction = None if up is None else (float(up[0]), float(up[1]), float(up[2]))
-    options = MeasureOptions(cells=cells, topic=topic, fixed_frame=fixed_frame, up=direction, name=name, **more)
+    options = MeasureOptions(
+        cells=cells, topic=topic, fixed_frame=fixed_frame, up=direction, name=name, friction=friction, **more
+    )
     made = measure_recording(recording, mass_kg, options, backend)
     return Result(made.parameters, made.posterior, made, made.save, made.sentence)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
 from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.numbers import positive
 from soft_estimator.commands.recording_options import add_recording_options, choice_of, finder_of
 from soft_estimator.commands.scene_setup import add_progress, check_out
 
@@ -58,6 +59,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         type=_cells,
         help="grid cells of the body (default: 400 for a plain shape; else 1000, and 4000 with a GPU)",
     )
+    parser.add_argument(
+        "--friction",
+        metavar="MU",
+        type=positive(),
+        help="the table rubs: first guess of its coefficient of friction, which is estimated then, such as 0.5 "
+        "(default: a smooth table)",
+    )
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     add_recording_options(parser)
     parser.add_argument("--json", action="store_true", help="print measurement.json on stdout, and nothing else")
@@ -92,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         check_out(args)
     options = MeasureOptions(
         cells=args.cells, finder=finder_of(args), choice=choice_of(args), topic=args.topic,
-        fixed_frame=args.fixed_frame, up=args.up, name=args.name,
+        fixed_frame=args.fixed_frame, up=args.up, name=args.name, friction=args.friction,
     )  # fmt: skip
     try:
         with ProgressBar(args.progress) as progress:

@@ -64,6 +64,7 @@ _GUESS_NU = 0.35  # with a deviation of 0.8 in log(ν / (½ - ν)): 0.16 to 0.46
 # that tie parts together which do not hang together are few, 8 of the duck's 1,468; without them it is 7.31 Hz.)
 _CREASED = 1
 _BEYOND = "half the spacing moves its answer too far to be told, and the drops before it tell more without it"
+_SUBSTEPS = 2  # of 1 ms: what slides in a blow wants steps of half of that, or shorter still
 _log = logging.getLogger(__name__)
 
 
@@ -153,6 +154,15 @@ def contact_plain(body: ScannedBody, mass_kg: float, table: Table) -> dict[str, 
     }
 
 
+def let_rub(plain: dict[str, Any], coefficient: float) -> None:
+    """Give a scene's table friction, and have its coefficient estimated from there."""
+    plain["contact"]["friction"] = {"coefficient": coefficient, "substeps": _SUBSTEPS}
+    estimate = plain["estimate"]
+    estimate["guess"]["friction_coefficient"] = coefficient
+    if "friction_coefficient" not in estimate["parameters"]:
+        estimate["parameters"].append("friction_coefficient")
+
+
 def add_obstacles(plain: dict[str, Any], around: Surroundings, table: Table) -> None:
     """Add to a scene what stands beside the object, as hard as its table, and how far off each may be.
 
@@ -174,7 +184,8 @@ def make_live(plain: dict[str, Any], body: ScannedBody, mass_kg: float, around: 
     """Turn the scene of a measurement into that for `replay` and `run live`: in longer steps, on a table to match."""
     longest_s = LONGEST_STEP_AMONG_OBSTACLES_S if around.obstacles else LONGEST_LIVE_STEP_S
     plain["time"]["step_s"] = step_s(rate_hz, longest_s)
-    plain["contact"] = contact_plain(body, mass_kg, LIVE_TABLE)
+    rubs = {key: value for key, value in plain.get("contact", {}).items() if key == "friction"}
+    plain["contact"] = {**contact_plain(body, mass_kg, LIVE_TABLE), **rubs}
     add_obstacles(plain, around, LIVE_TABLE)
 
 

@@ -64,6 +64,7 @@ class MeasureOptions:
         finder: how the object is found; its noise is learnt. choice: of the recording.
         topic, fixed_frame: of a bag. up: direction against gravity in the recording's frame; the table's normal by
             default. name: of the scene that is written.
+        friction: first guess of the table's coefficient of friction, which is estimated then; None: a smooth table.
     """
 
     cells: int | None = None
@@ -73,6 +74,7 @@ class MeasureOptions:
     fixed_frame: str | None = None
     up: tuple[float, float, float] | None = None
     name: str = "my_object"
+    friction: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

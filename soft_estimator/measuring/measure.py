@@ -11,7 +11,7 @@ import numpy as np
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
-from soft_estimator.measuring.fit import TABLE, Fit, add_obstacles, fit_drops, make_live, scene_plain
+from soft_estimator.measuring.fit import TABLE, Fit, add_obstacles, fit_drops, let_rub, make_live, scene_plain
 from soft_estimator.measuring.looking import MeasureOptions, NotMeasured, Seen, look_at
 from soft_estimator.measuring.measurement import Measurement, shown_label
 from soft_estimator.measuring.sightings import Progress
@@ -23,6 +23,7 @@ from soft_estimator.schema import load
 # Grid cells of bodies that are no ball, box, rod or ring where there is a GPU, which fits 2,500 in the time of 1,000
 # (54 and 47 s of a duck).
 _CELLS_ON_GPU = 4000
+FRICTION = "friction_coefficient"
 # More than anybody drops by hand: 158 without a unit is refused before minutes are spent on the recording. Other
 # weights that cannot be show by the density alone, once the volume is known.
 _HEAVIEST_KG = 50.0
@@ -48,6 +49,8 @@ def measure(
         seen = replace(seen, body=with_cells(seen.body, _CELLS_ON_GPU))
     up = None if options.up is None else np.asarray(options.up) / np.linalg.norm(options.up)
     plain = scene_plain(options.name, seen.body, mass_kg, seen.cloud, seen.noise, seen.survey.rate_hz, up)
+    if options.friction is not None:
+        let_rub(plain, options.friction)
     add_obstacles(plain, seen.around, TABLE)
     scene = build_scene(load(SceneConfig, plain, "scene"), Path(), grid=seen.body.grid, detail=seen.body.detail)
     fit = fit_drops(scene, seen.body, seen.survey.sightings, seen.drops, backend, progress)
@@ -72,6 +75,8 @@ def _measurement(
     for e in parameters:
         if e.label in ("youngs_modulus_pa", "poissons_ratio", "stiffness_damping_s"):
             plain["material"][e.label] = plain["estimate"]["guess"][e.label] = float(e.value)
+        elif e.label == FRICTION:
+            let_rub(plain, float(e.value))
     make_live(plain, seen.body, mass_kg, seen.around, seen.survey.rate_hz)
     return Measurement(
         path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],

@@ -11,6 +11,7 @@ import pytest
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.config import SceneConfig
+from soft_estimator.config_contact import ContactConfig
 from soft_estimator.config_parameters import KnownToConfig
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.geometry.surface import extract_surface
@@ -22,6 +23,7 @@ from soft_estimator.measuring.fit import (
     TABLE,
     Table,
     density_kg_m3,
+    let_rub,
     make_live,
     step_s,
 )
@@ -114,6 +116,23 @@ def test_live_scenes_take_shorter_steps_among_obstacles() -> None:
     assert known.of("obstacle_shift_m") == 0.0
     # Each is off by itself, and by what the object's shape is: 0.4 and 1.6 mm, and 0.3 mm.
     assert [known.of(f"obstacle_{k}_shift_m") for k in range(2)] == [0.0005, 0.001628]
+
+
+def test_a_table_that_rubs_does_so_live_by_as_much_as_was_found() -> None:
+    grid = sample(Sphere(0.045), 0.015)
+    surface = extract_surface(grid)
+    vertices = surface.positions_m(grid.node_positions_m())
+    still, seen = (np.eye(3), np.zeros(3)), np.ones(len(vertices), dtype=bool)
+    body = ScannedBody(grid, vertices, surface.faces, seen, 1.0, 3.8e-4, *still, 0.003, 8, (), "ball")
+    estimate: dict[str, Any] = {"parameters": ["youngs_modulus_pa"], "guess": {}, "known_to": {"shape_offset_m": 0.0}}
+    plain: dict[str, Any] = {"contact": {"offset_m": 1.0}, "time": {}, "estimate": estimate}
+    let_rub(plain, 0.5)
+    assert estimate["guess"] == {"friction_coefficient": 0.5}
+    let_rub(plain, 0.42)
+    make_live(plain, body, 0.19, Surroundings(), 30.0)
+    assert estimate["parameters"] == ["youngs_modulus_pa", "friction_coefficient"]
+    contact = load(ContactConfig, plain["contact"], "contact")
+    assert contact.friction is not None and contact.friction.coefficient == 0.42 and contact.offset_m < 0.1
 
 
 @pytest.mark.parametrize(("mass_kg", "said"), [(158.0, "5.1e+05"), (0.158e-3, "0.51")])
