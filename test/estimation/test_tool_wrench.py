@@ -143,11 +143,13 @@ def test_a_poke_tells_the_stiffness_of_a_body_of_unknown_mass():
 
 @cache
 def there_and_back() -> tuple[Scene, FrameSet, list[WrenchFrame]]:
-    """A poke from the air into the body, of cells of 24 mm, and out again: its scene, points and exact readings."""
+    """A poke from the air into the body, of cells of 24 mm and a known mass, and out again: its scene, points and exact
+    readings."""
     path = [{"time_s": 0.06}, {"time_s": 0.12, "translation_m": [0, -0.009, 0]}, {"time_s": 0.18}]
     obstacle, observe = {**POKE["obstacles"][0], "path": path}, {**POKE["observe"], "every_steps": 2}
     coarse, backend = {**POKE["body"], "spacing_m": 0.024}, choose_backend("cpu")
-    scene = scene_of(body=coarse, obstacles=[obstacle], observe=observe)
+    estimate = {**POKE["estimate"], "parameters": ["youngs_modulus_pa"], "guess": {"youngs_modulus_pa": 5e4}}
+    scene = scene_of(body=coarse, obstacles=[obstacle], observe=observe, estimate=estimate)
     frames = observe_truth(scene, carry_field(scene.body), backend)
     return scene, frames, feel_truth(scene, backend, [frame.time_s for frame in frames.frames])
 
