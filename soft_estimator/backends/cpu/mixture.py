@@ -51,12 +51,20 @@ def mean_rows(near: np.ndarray, share: np.ndarray, floor: np.ndarray, table: np.
 def gram(rows: np.ndarray, out: np.ndarray) -> None:
     """Σ_i rows_ai rows_ci of all rows (k, n), out (k, k)."""
     for a in prange(rows.shape[0]):
-        for c in range(a + 1):
-            total = 0.0
+        for first in range(0, a + 1, 4):  # four sums at a time: each waits for its own last one
+            last = rows.shape[0] - 1
+            r1, r2, r3 = rows[min(first + 1, last)], rows[min(first + 2, last)], rows[min(first + 3, last)]
+            s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
             for i in range(rows.shape[1]):
-                total += rows[a, i] * rows[c, i]
-            out[a, c] = total
-            out[c, a] = total
+                by = rows[a, i]
+                s0 += by * rows[first, i]
+                s1 += by * r1[i]
+                s2 += by * r2[i]
+                s3 += by * r3[i]
+            for c, total in enumerate((s0, s1, s2, s3)):
+                if first + c <= a:
+                    out[a, first + c] = total
+                    out[first + c, a] = total
 
 
 @njit(cache=True)
