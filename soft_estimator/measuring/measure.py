@@ -81,5 +81,13 @@ def _measurement(
     return Measurement(
         path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
         fit.estimates, [e for _, e in fit.after_drops], seen.survey.frames, fit.used, refusals,
-        [*seen.notes, *fit.notes, *last.notes], seen.pokes,
+        [*seen.notes, *fit.notes, *last.notes, *said_of_table(plain, fit)], seen.pokes,
     )  # fmt: skip
+
+
+def said_of_table(plain: dict[str, Any], fit: Fit) -> list[str]:
+    """What to try where a drop does not fit and the table was taken for smooth."""
+    left_out = bool(fit.notes) or not all(e.verdict.fits for _, e in fit.after_drops)
+    if FRICTION in plain["estimate"]["parameters"] or not left_out:
+        return []
+    return ["the table was taken for smooth: --friction 0.5 lets what lands askew rub, and estimates by how much"]

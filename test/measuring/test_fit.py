@@ -13,6 +13,7 @@ from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.config import SceneConfig
 from soft_estimator.config_contact import ContactConfig
 from soft_estimator.config_parameters import KnownToConfig
+from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.geometry.shapes import Sphere, sample
 from soft_estimator.geometry.surface import extract_surface
 from soft_estimator.measuring.fit import (
@@ -21,12 +22,14 @@ from soft_estimator.measuring.fit import (
     LONGEST_STEP_AMONG_OBSTACLES_S,
     LONGEST_STEP_S,
     TABLE,
+    Fit,
     Table,
     density_kg_m3,
     let_rub,
     make_live,
     step_s,
 )
+from soft_estimator.measuring.measure import said_of_table
 from soft_estimator.measuring.surroundings import Surroundings
 from soft_estimator.perception.scan import ScannedBody
 from soft_estimator.physics.step import Simulation
@@ -133,6 +136,17 @@ def test_a_table_that_rubs_does_so_live_by_as_much_as_was_found() -> None:
     assert estimate["parameters"] == ["youngs_modulus_pa", "friction_coefficient"]
     contact = load(ContactConfig, plain["contact"], "contact")
     assert contact.friction is not None and contact.friction.coefficient == 0.42 and contact.offset_m < 0.1
+
+
+def test_friction_is_thought_of_where_a_smooth_table_does_not_fit() -> None:
+    fitting, off = (
+        Fit([], [], 0, Refusals(), notes) for notes in ([], ["drop 2 of 2 is left out: points lie far off"])
+    )
+    smooth: dict[str, Any] = {"contact": {}, "estimate": {"parameters": ["youngs_modulus_pa"], "guess": {}}}
+    assert said_of_table(smooth, fitting) == []
+    assert "--friction 0.5" in said_of_table(smooth, off)[0]
+    let_rub(smooth, 0.5)
+    assert said_of_table(smooth, off) == []
 
 
 @pytest.mark.parametrize(("mass_kg", "said"), [(158.0, "5.1e+05"), (0.158e-3, "0.51")])
