@@ -14,6 +14,7 @@ from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.scene_cameras import watched_s
 from soft_estimator.config_estimation import EstimateConfig
 from soft_estimator.estimation.fitting.answer import answer_of, is_wide
+from soft_estimator.estimation.fitting.clock import with_lost_phase
 from soft_estimator.estimation.fitting.completing import completed
 from soft_estimator.estimation.fitting.faint_motion import is_faint, with_faint_motion
 from soft_estimator.estimation.fitting.least_squares import Fit
@@ -179,6 +180,7 @@ def estimate_scene(
     if not simulated and not stopped and not is_faint(around):
         around, stopped = _of_other_steps(scene, found, around, keeper, progress)
     problem, best, frames = found.problem, found.best, found.frames
+    around = with_lost_phase(problem, around)
     if stopped and not best.reason.startswith(INTERRUPTED):
         best = replace(best, reason=f"{INTERRUPTED} ({stopped}) after the search, before all was looked at")
     around = within_prior(problem.variables, around)

@@ -15,6 +15,7 @@ from soft_estimator.estimation.fitting.clock import (
     is_by_clock,
     where_stiffness_is_known,
     with_clock,
+    with_lost_phase,
     with_sag_and_swing,
 )
 from soft_estimator.estimation.fitting.completing import completed
@@ -25,6 +26,7 @@ from soft_estimator.estimation.fixed_numbers import sources_of
 from soft_estimator.estimation.inspection import Inspection, inspect_fit
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.variables import make_variables
+from soft_estimator.physics.dirichlet import bind_dirichlet
 from soft_estimator.physics.parameters import Parameters
 
 STD_M = 5e-4
@@ -118,3 +120,19 @@ def test_a_clock_is_not_judged_by_a_stiffness_that_nobody_knows(torus: Experimen
         covariance = np.diag((share * variables.prior_std) ** 2)
         assert where_stiffness_is_known(late, variables, covariance).fits == fits
         assert where_stiffness_is_known(other, variables, covariance) is other
+
+
+def test_a_damping_is_known_no_better_than_the_swing_is_in_step(torus: Experiment) -> None:
+    """log E to 0.5: log of the damping to 1.0 instead of 0.3, E as before. A body that nothing holds, and one whose E
+    is known to a hundredth, keep what they have."""
+    variables = make_variables(torus.truth, ["youngs_modulus_pa", "stiffness_damping_s"])
+    problem = Problem(torus.model, variables, torus.frames(STD_M)[:2], field=torus.field)
+    found = posterior(problem, problem.evaluate(variables.start(), jacobian=True))
+    little = replace(found, covariance=np.array([[0.25, 0.06], [0.06, 0.09]]))
+    wider = with_lost_phase(problem, little)
+    np.testing.assert_allclose(wider.covariance, [[0.25, 0.06], [0.06, 1.0]])
+    assert [effect.name for effect in wider.effects] == ["phase"]
+    well = replace(found, covariance=np.diag([1e-4, 0.09]))
+    assert with_lost_phase(problem, well) is well
+    free = problem.with_model(replace(problem.model, dirichlet=bind_dirichlet(problem.model.body, [])))
+    assert with_lost_phase(free, little) is little
