@@ -101,12 +101,16 @@ def test_a_ball_leaves_a_boxs_edge_as_in_finer_steps() -> None:
     assert off_m(LONGEST_LIVE_STEP_S) > 4e-3
 
 
-def test_live_scenes_take_shorter_steps_among_obstacles() -> None:
+def scanned_ball() -> ScannedBody:
     grid = sample(Sphere(0.045), 0.015)
     surface = extract_surface(grid)
     vertices = surface.positions_m(grid.node_positions_m())
     still, seen = (np.eye(3), np.zeros(3)), np.ones(len(vertices), dtype=bool)
-    body = ScannedBody(grid, vertices, surface.faces, seen, 1.0, 3.8e-4, *still, 0.003, 8, (), "ball")
+    return ScannedBody(grid, vertices, surface.faces, seen, 1.0, 3.8e-4, *still, 0.003, 8, (), "ball")
+
+
+def test_live_scenes_take_shorter_steps_among_obstacles() -> None:
+    body = scanned_ball()
     steps = []
     for around in (Surroundings(), Surroundings((BOX, BOX), (0.0004, 0.0016))):
         plain: dict[str, Any] = {"time": {}, "estimate": {"known_to": {"shape_offset_m": 0.0003}}}
@@ -122,11 +126,7 @@ def test_live_scenes_take_shorter_steps_among_obstacles() -> None:
 
 
 def test_a_table_that_rubs_does_so_live_by_as_much_as_was_found() -> None:
-    grid = sample(Sphere(0.045), 0.015)
-    surface = extract_surface(grid)
-    vertices = surface.positions_m(grid.node_positions_m())
-    still, seen = (np.eye(3), np.zeros(3)), np.ones(len(vertices), dtype=bool)
-    body = ScannedBody(grid, vertices, surface.faces, seen, 1.0, 3.8e-4, *still, 0.003, 8, (), "ball")
+    body = scanned_ball()
     estimate: dict[str, Any] = {"parameters": ["youngs_modulus_pa"], "guess": {}, "known_to": {"shape_offset_m": 0.0}}
     plain: dict[str, Any] = {"contact": {"offset_m": 1.0}, "time": {}, "estimate": estimate}
     let_rub(plain, 0.5)
