@@ -8,7 +8,7 @@ linearisation is that of the last part.
 
 From one value of a parameter to the next a step is taken again or is not, and all that follows is another motion then,
 by as much as the two steps differ. Those of one scheme differ less than either does from backward Euler: of 200 drawn
-recordings of bodies that bounce wildly nine searches ended in a wrong minimum with backward Euler alone, and five do.
+recordings of bodies that bounce wildly nine searches ended in a wrong minimum with backward Euler alone, and six do.
 """
 
 from __future__ import annotations
