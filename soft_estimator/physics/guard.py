@@ -2,9 +2,9 @@
 
 A step whose terms left what they were made linear for, whose Newton rounds did not come to rest, or that ends with more
 energy than it began with, is taken again in 2, 4, 8 or 16 parts, each a step of its own scheme; where none of these can
-be trusted either, by backward Euler with everything implicit, in as many parts as it needs not to gain. Terms may ask
-for steps of their own scheme that are shorter (`Term.substeps`). The state after a step in parts is marked; its
-linearisation is that of the last part.
+be trusted either, or the solver's settings leave them out (`own_parts`), by backward Euler with everything implicit, in
+as many parts as it needs not to gain. Terms may ask for steps of their own scheme that are shorter (`Term.substeps`).
+The state after a step in parts is marked; its linearisation is that of the last part.
 
 From one value of a parameter to the next a step is taken again or is not, and all that follows is another motion then,
 by as much as the two steps differ. Those of one scheme differ less than either does from backward Euler: of 200 drawn
@@ -54,7 +54,7 @@ def _shorter_steps(
 ) -> tuple[State, StepReport, Linearisation, Balance] | None:
     """The step by the simulation's own scheme in more parts than were tried, None where they cannot be trusted either;
     steps that minimise have seen to their length themselves."""
-    if s.minimises:
+    if s.minimises or not s.model.solver.own_parts:
         return None
     for count in OWN_PARTS:
         if count <= tried:

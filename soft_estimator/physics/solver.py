@@ -35,12 +35,14 @@ class SolverSettings:
 
     rounds: Newton rounds a step may take; 1 is one linear solve, made linear where the last motion leads.
     round_tolerance: they end when Δu changes by less than this part of its largest entry.
+    own_parts: steps that cannot be trusted are taken again in parts of their own scheme first (see `guard`).
     """
 
     relative_tolerance: float = _DEFAULT.relative_tolerance
     max_iterations: int = _DEFAULT.max_iterations
     rounds: int = 1
     round_tolerance: float = 1e-8
+    own_parts: bool = True
 
 
 @dataclass(frozen=True)

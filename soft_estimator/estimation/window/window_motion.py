@@ -31,7 +31,7 @@ from soft_estimator.physics.parameters import Parameters
 
 # Parts of steps that a trial may take again beyond those of the motion at hand: a trial that is far more violent
 # than that is not worth its many small steps.
-_MORE_RETAKEN_PARTS = 8
+_MORE_RETAKEN_PARTS = 4
 
 
 @dataclass(frozen=True, eq=False)
