@@ -13,7 +13,7 @@ from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.geometry.extent import widest_m
 from soft_estimator.live.episodes import EpisodeWatch
-from soft_estimator.live.setup import build_window, look_from, start_from_plane
+from soft_estimator.live.setup import build_window, live_scene, look_from, start_from_plane
 from soft_estimator.live.tools import tools_of
 from soft_estimator.live.wrenches import Wrenches
 from soft_estimator.perception.cloud import Cloud
@@ -43,7 +43,8 @@ class LivePipeline:
         backend: Backend | None = None,
         register_settings: RegisterSettings | None = None,
     ) -> None:
-        self.scene, self.finder, self.tools = scene, ObjectFinder(finder), tools_of(scene)
+        self.scene = scene = live_scene(scene)
+        self.finder, self.tools = ObjectFinder(finder), tools_of(scene)
         self.standing = StandingFaces(self.finder.settings, widest_m(scene.body.surface_positions_m()), self.tools)
         self.wrenches = Wrenches(scene)
         self._config, self._backend, self._register = window, backend, register_settings

@@ -28,6 +28,7 @@ from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.prediction import score_prediction
 from soft_estimator.live.replay_config import ReplayConfig
 from soft_estimator.live.replay_keeping import ReplayKeeper, identity_of
+from soft_estimator.live.setup import live_scene
 from soft_estimator.recordings.ground_truth import TruthRow, parameters_from_rows
 from soft_estimator.recordings.interface import Frame, Recording
 from soft_estimator.recordings.opening import open_recording
@@ -143,7 +144,7 @@ def replay_bag(
     if isinstance(backend, str):
         backend = choose_backend(backend, config.scene.solver.precision)
     with open_recording(path, config.topic, config.fixed_frame, config.choice) as camera:
-        scene = build_scene(config.scene, folder, data)
+        scene = live_scene(build_scene(config.scene, folder, data))
         camera.place_camera(camera_pose(config.scene))
         truth = _Truth(scene, camera.truth)
         variables = variables_of(scene, config.scene.estimate)  # type: ignore[arg-type]

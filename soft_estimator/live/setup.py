@@ -29,6 +29,16 @@ from soft_estimator.schema import ConfigError
 _STILL_M = 1e-3
 
 
+def live_scene(scene: Scene) -> Scene:
+    """The scene as those follow it who must keep up with a camera: no step is taken again in parts of its own scheme.
+
+    A window tries motions that are too violent for their steps; up to thirty parts of each cost a demo drop two of
+    three of its estimates.
+    """
+    model, solver = scene.model, scene.model.solver
+    return replace(scene, model=replace(model, solver=replace(solver, own_parts=False))) if solver.own_parts else scene
+
+
 def build_window(
     scene: Scene,
     config: WindowConfig | None = None,
@@ -52,9 +62,6 @@ def build_window(
         )
     variables = variables_of(scene, estimate)
     backend, model = backend or CpuBackend(), (tools or tools_of(scene)).model or scene.model
-    # A window tries motions that are too violent for their steps: up to thirty parts of each cost a demo drop two of
-    # three of its estimates.
-    model = replace(model, solver=replace(model.solver, own_parts=False))
     return SlidingWindow(
         model,
         variables.reference,

@@ -22,7 +22,7 @@ from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.lateness import Flow, RecordingWatch, age_of
 from soft_estimator.live.newest_first import NewestFirst, need_of
-from soft_estimator.live.setup import build_window, look_from, start_from_plane
+from soft_estimator.live.setup import build_window, live_scene, look_from, start_from_plane
 from soft_estimator.live.tools import Tools, tools_of
 from soft_estimator.live.wrenches import Wrenches
 from soft_estimator.recordings.messages import seconds_of
@@ -134,7 +134,7 @@ class EstimatorNode(ManagedNode):
 
     def _build(self, worker: Worker[Waiting]) -> None:
         """Make the window, and have everything compiled or loaded before the first frame."""
-        scene = scene_of(self.scene_settings)
+        scene = live_scene(scene_of(self.scene_settings))
         for warning in scene.warnings:
             self.get_logger().warning(warning)
         backend = choose_backend(self.scene_settings.backend, scene.config.solver.precision)

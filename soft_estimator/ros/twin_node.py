@@ -17,6 +17,7 @@ from visualization_msgs.msg import Marker
 
 from soft_estimator.backends import choose_backend
 from soft_estimator.estimation.window.tool_paths import ToolPaths
+from soft_estimator.live.setup import live_scene
 from soft_estimator.live.tools import tools_of
 from soft_estimator.physics.model import State
 from soft_estimator.physics.solver import SolverError
@@ -89,7 +90,7 @@ class TwinNode(Node):
         self.settings = settings
 
     def _build(self) -> None:
-        scene = scene_of(self.scene_settings)
+        scene = live_scene(scene_of(self.scene_settings))
         self.backend = choose_backend(self.scene_settings.backend, scene.config.solver.precision)
         header = header_at(self.get_clock().now().to_msg(), self.frame)
         rest, faces = scene.body.surface_positions_m(), scene.body.surface.faces

@@ -28,6 +28,7 @@ def on_finer_grid(scene: Scene) -> Scene:
         fine = SignedDistanceGrid(interpolated(grid.phi_m, 2), grid.origin_m, 0.5 * grid.spacing_m)
         body = body_of(fine, config, correct=False)  # the grid's own correction is in it
     finer = assemble_scene(config, body, scene.obstacles)
+    finer = replace(finer, model=replace(finer.model, solver=scene.model.solver))
     if scene.model.modes is not None:  # amplitudes mean the same shapes: a mode's sign, or its turn, is anyone's
         finer = replace(finer, model=replace(finer.model, modes=scene.model.modes.on(scene.body, body)))
     return replace(finer, config=scene.config, warnings=scene.warnings, readings=scene.readings)
