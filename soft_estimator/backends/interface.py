@@ -6,8 +6,9 @@ Arrays live where the backend computes; `xp` is the array module for everything 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy.typing as npt
 
@@ -31,6 +32,9 @@ from soft_estimator.backends.whole_steps import (
     TangentStepperFactory,
     View,
 )
+
+One = TypeVar("One")
+Other = TypeVar("Other")
 
 __all__ = ["Array", "Backend", "Guard", "Observer", "Paths", "State", "Stepper", "TangentStepper", "View"]
 
@@ -93,6 +97,9 @@ class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops,
 
     def wait(self) -> None:
         """Return when all loops started so far are done."""
+
+    def beside(self, one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
+        """What two functions give that need nothing of each other, at the same time where that is faster."""
 
     def device_name(self) -> str:
         """What computes, for people."""

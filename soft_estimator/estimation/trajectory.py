@@ -225,11 +225,66 @@ class Trajectory:
         self.count_retaken([state])
         if self.tangent is None:
             return Moment(state, None)
-        known = moment.known_changes
-        if isinstance(self.tangent, CarriedTangent):
-            return Moment(state, self.tangent.step(known, state.time_s))  # type: ignore[arg-type]
-        changes, _ = self.tangent.step(moment.state, state, linearisation, known)
+        assert isinstance(self.tangent, Tangent), "changes on a coarser grid are `CarriedTrajectory`'s"
+        changes, _ = self.tangent.step(moment.state, state, linearisation, moment.known_changes)
         return Moment(state, changes)
+
+
+class CarriedTrajectory(Trajectory):
+    """Steps the body, and beside it the coarser one that makes its changes: neither needs the other's motion."""
+
+    def through(self, frame: Frame) -> PredictedFrame:
+        return self.through_all([frame])[0]
+
+    def through_all(self, frames: Sequence[Frame]) -> list[PredictedFrame]:
+        around = self._around([frame.time_s for frame in frames])
+        shares = [share_of_way(f.time_s, a.state.time_s, b.state.time_s) for f, (a, b) in zip(frames, around)]
+        return [self.seen_between(f, a, b, share) for f, (a, b), share in zip(frames, around, shares)]
+
+    def go_to(self, time_s: float) -> None:
+        self._around([time_s])
+
+    def _around(self, times_s: Sequence[float]) -> list[tuple[Moment, Moment]]:
+        """Take the steps that lead to times, which rise: the moments before and after each."""
+        start, step_s, ends, count = self.after, self.simulation.model.integrator.step_s, [], 0
+        for time_s in times_s:
+            count += steps_until(time_s, start.state.time_s + count * step_s, step_s)
+            ends.append(count)
+        if count == 0:
+            return [(self.before, start)] * len(ends)
+        stamps = np.cumsum([start.state.time_s, *[step_s] * count])[1:].tolist()
+        asked, known, tangent = {n for end in ends for n in (end - 1, end)}, start.known_changes, self.tangent
+        assert isinstance(tangent, CarriedTangent) and isinstance(known, CarriedChanges)
+        states, changes = self.simulation.backend.beside(
+            lambda: self._states(start.state, count, asked), lambda: _changes(tangent, known, stamps, asked)
+        )
+        moments = {n: Moment(state, changes[n]) for n, state in states.items()}
+        moments |= {-1: self.before, 0: start}
+        self.before, self.after = moments[count - 1], moments[count]
+        return [(moments[end - 1], moments[end]) for end in ends]
+
+    def _states(self, state: State, count: int, asked: set[int]) -> dict[int, State]:
+        """After so many steps from a state, of those that are asked for."""
+        found = {}
+        for n in range(1, count + 1):
+            state, _ = self.simulation.step(state)
+            self.steps += 1
+            self.count_retaken([state])
+            if n in asked:
+                found[n] = state
+        return found
+
+
+def _changes(
+    tangent: CarriedTangent, changes: CarriedChanges, stamps_s: list[float], asked: set[int]
+) -> dict[int, CarriedChanges]:
+    """The same of the changes, at the steps' times [s]."""
+    found = {}
+    for n, time_s in enumerate(stamps_s, 1):
+        changes = tangent.step(changes, time_s)
+        if n in asked:
+            found[n] = changes
+    return found
 
 
 class CoarserTrajectory(Trajectory):
@@ -320,7 +375,8 @@ def trajectory_from(
         from soft_estimator.estimation.fused_trajectory import FusedTrajectory
 
         return FusedTrajectory(model, parameters, directions, start, backend, kinds, steps_of, coarser)
-    return Trajectory(model, parameters, directions, start, backend, kinds, steps_of, coarser)
+    kind = Trajectory if directions is None or coarser is None else CarriedTrajectory
+    return kind(model, parameters, directions, start, backend, kinds, steps_of, coarser)
 
 
 def coarser_trajectory_from(

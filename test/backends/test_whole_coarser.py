@@ -14,8 +14,8 @@ from soft_estimator.estimation.residuals.carried_field import carry_field
 from soft_estimator.estimation.residuals.interface import Kinds
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.trajectory import (
+    CarriedTrajectory,
     CoarserTrajectory,
-    Trajectory,
     coarser_trajectory_from,
     initial_moment,
     trajectory_from,
@@ -110,7 +110,7 @@ def test_trajectory(whole, grids, case, alone):
             return trajectory_from(model, *given, None, coarser)
 
         made = [fresh(), fresh()]
-        kind = (CoarserTrajectory, FusedCoarserTrajectory) if alone else (Trajectory, FusedTrajectory)
+        kind = (CoarserTrajectory, FusedCoarserTrajectory) if alone else (CarriedTrajectory, FusedTrajectory)
         assert type(made[0]) is kind[backend is whole]
         seen = [[made[0].through(frame) for frame in frames], made[1].through_all(frames)]
         for one, other in zip(*seen):

@@ -9,8 +9,9 @@ from dataclasses import replace
 import dropped_ball as ball
 import numpy as np
 import pytest
+from threads import so_many_threads
 
-from soft_estimator.estimation.trajectory import CoarserTrajectory
+from soft_estimator.estimation.trajectory import CarriedTrajectory, CoarserTrajectory
 from soft_estimator.estimation.window import other_stiffness
 from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_step import OwnError, StepError
@@ -42,6 +43,19 @@ def test_changes_are_those_of_whole_steps(window: SlidingWindow, fit: WindowFit)
     assert coarser is not None and window.episodes.steps.parts(fit.motion.model) == 2
     assert coarser.model.integrator.step_s == pytest.approx(2 * fit.motion.model.integrator.step_s)
     assert np.exp(fit.answer().z[0]) == pytest.approx(ball.TRUE_PA, rel=0.05)
+
+
+def test_two_threads_give_the_same_bits(window: SlidingWindow, fit: WindowFit) -> None:
+    """The body steps in one, its changes in the other."""
+    frames, seen = [e.frame for e in fit.frames], []
+    for threads in (1, 2):
+        with so_many_threads(threads):
+            trajectory = copy(fit.motion).run(fit.at.z, frames).trajectory
+            assert isinstance(trajectory, CarriedTrajectory)
+            trajectory.go_to(frames[-1].time_s + 0.02)
+            changes = trajectory.after.known_changes
+            seen.append([part.tobytes() for part in (trajectory.after.state.u, changes.u, changes.v)])
+    assert seen[0] == seen[1]
 
 
 def test_the_steps_own_error_is_alike_on_the_coarser_grid(window: SlidingWindow, fit: WindowFit) -> None:

@@ -48,8 +48,9 @@ else:
     from numba import prange
 
     def njit(*, parallel=False, fastmath=False, **how):
-        """Numba's own, with the loops that may fuse compiled into those that call them."""
-        return numba.njit(parallel=parallel, fastmath=fastmath, forceinline=bool(fastmath) and not parallel, **how)
+        """Numba's own, with the loops that may fuse compiled into those that call them; other threads go on beside."""
+        inlined = bool(fastmath) and not parallel
+        return numba.njit(parallel=parallel, fastmath=fastmath, forceinline=inlined, nogil=True, **how)
 
     def by_size(*, rows, below=ONE_THREAD_BELOW, fastmath=False):
         """A loop over threads, and the same loop without for few rows; rows: which argument has as many as there are.

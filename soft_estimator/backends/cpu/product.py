@@ -39,8 +39,17 @@ def multiply_scalars(
     row_start: np.ndarray, column: np.ndarray, values: np.ndarray, x: np.ndarray, out: np.ndarray
 ) -> None:
     """out (M, W) = S x (N, W), S (M, N) with one number for each entry of the pattern, values (B,)."""
-    width = x.shape[1]
+    width, nothing = x.shape[1], x.dtype.type(0)
     for i in prange(out.shape[0]):
+        if width == 3:  # sums stay in the processor's registers
+            y0, y1, y2 = nothing, nothing, nothing
+            for k in range(row_start[i], row_start[i + 1]):
+                j, value = column[k], values[k]
+                y0 += value * x[j, 0]
+                y1 += value * x[j, 1]
+                y2 += value * x[j, 2]
+            out[i, 0], out[i, 1], out[i, 2] = y0, y1, y2
+            continue
         for a in range(width):
             out[i, a] = 0
         for k in range(row_start[i], row_start[i + 1]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import cupy
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,7 @@ from soft_estimator.backends.cuda import linear, loops, neo_hookean, points
 from soft_estimator.backends.cuda.guard import CudaGuard
 from soft_estimator.backends.cuda.stepper import CudaStepper
 from soft_estimator.backends.cuda.tangent import CudaTangent
-from soft_estimator.backends.interface import Array
+from soft_estimator.backends.interface import Array, One, Other
 
 
 class CudaBackend:
@@ -71,6 +73,11 @@ class CudaBackend:
     @staticmethod
     def wait() -> None:
         cupy.cuda.runtime.deviceSynchronize()
+
+    @staticmethod
+    def beside(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
+        """One after the other."""
+        return one(), other()
 
     @staticmethod
     def device_name() -> str:

@@ -380,7 +380,7 @@ class SlidingWindow:
             return self._without_object(stamp_s, notes[-1])
         if self.status == "starting":
             return None
-        self._own_errors.look(fit, answer, self.lasting, in_time, hurried)
+        self._own_errors.look(fit, answer, self.lasting, in_time, self.hurry is not None)
         if others.doubtful:
             notes = (*notes, "other stiffnesses are still tried: no value is vouched for until they are")
         said = self._published(fit, answer, newest, stamp_s, start, notes)

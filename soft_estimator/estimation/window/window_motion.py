@@ -31,7 +31,7 @@ from soft_estimator.physics.parameters import Parameters
 
 # Parts of steps that a trial may take again beyond those of the motion at hand: a trial that is far more violent
 # than that is not worth its many small steps.
-_MORE_RETAKEN_PARTS = 4
+_MORE_RETAKEN_PARTS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +198,7 @@ class WindowMotion:
             trajectory.most_retaken_parts = retaken_parts + _MORE_RETAKEN_PARTS
         first = [trajectory.seen_between(e.frame, e.before, e.after, e.share) for e in held]
         seen = [*first, *trajectory.through_all(frames[len(held) :])]
+        trajectory.most_retaken_parts = np.inf  # where it is taken it goes on through frames that no motion knows yet
         self.simulated_s += self.clock() - start_s
         return trajectory, [self._offset(e, z) for e in seen]
 
