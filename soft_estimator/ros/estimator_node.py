@@ -103,7 +103,8 @@ class EstimatorNode(ManagedNode):
             self.health.error("scene", str(error))
             return FAILURE
         queue = self.settings.queue_frames
-        self.worker = worker = Worker(self._work, self._failed, queue, "estimator", self._choose, self._catch_up)
+        done = (self._choose, self._catch_up, self._catches_up_first)
+        self.worker = worker = Worker(self._work, self._failed, queue, "estimator", *done)
         worker.ask("build", lambda: self._build(worker))
         return SUCCESS
 
@@ -207,6 +208,11 @@ class EstimatorNode(ManagedNode):
         if estimate is not None:
             self._newest_used = item
             self._say(window, scene, item, estimate, begun_s)
+
+    def _catches_up_first(self) -> bool:
+        """Whether frames wait for the first motion to be worked out: without it each is as far away as the first."""
+        window = self.window
+        return window is not None and self._newest_used is not None and self.active and window.learns_first
 
     def _catch_up(self) -> bool:
         """While no frame waits: a piece of the work that the window put off, and whether there is more of it."""

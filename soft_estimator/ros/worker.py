@@ -23,6 +23,7 @@ class Worker(Generic[T]):
         choose: the place of the item to be done next among those that wait; those before it are left out, which is
             its business to count. It runs in the thread right before `work`.
         idle: a piece of work for when nothing waits, after anything was done: whether there is more of it.
+        before: whether a piece of that work goes before the items that wait.
     """
 
     def __init__(
@@ -33,8 +34,9 @@ class Worker(Generic[T]):
         name: str = "worker",
         choose: Callable[[Sequence[T]], int] | None = None,
         idle: Callable[[], bool] | None = None,
+        before: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._work, self._failed, self._choose, self._idle = work, failed, choose, idle
+        self._work, self._failed, self._choose, self._idle, self._before = work, failed, choose, idle, before
         self._waiting: deque[T] = deque(maxlen=capacity)
         self._taken: deque[T] = deque()
         self._asked: dict[str, Callable[[], None]] = {}
@@ -101,7 +103,7 @@ class Worker(Generic[T]):
                 if self._stopping:
                     return
                 asked = self._asked.pop(next(iter(self._asked))) if self._asked else None
-                items = [self._next()] if asked is None and self.waiting else []
+                items = [self._next()] if asked is None and self.waiting and not self._before() else []
                 self._at_hand = True
             idle, more = self._idle, False
             try:

@@ -200,6 +200,30 @@ def test_who_has_nothing_to_do_goes_on_with_what_was_put_off_until_something_com
     assert worker.stop() and done == ["first", "piece", "second", "piece", "piece"]
 
 
+def test_what_was_put_off_goes_before_items_where_they_need_it() -> None:
+    done: list[str] = []
+    left, waits = list(range(3)), threading.Event()
+
+    def idle() -> bool:
+        if left:
+            waits.wait(5)
+            left.pop()
+            done.append("piece")
+        return bool(left)
+
+    def first() -> bool:
+        return done[:1] == ["first"] and len(left) > 1
+
+    worker: Worker[str] = Worker(done.append, lambda error: None, 5, idle=idle, before=first)
+    for item in ("first", "second", "third"):
+        worker.put(item)
+    waits.set()
+    end = time.monotonic() + 5
+    while worker.working and time.monotonic() < end:
+        time.sleep(0.001)
+    assert worker.stop() and done == ["first", "piece", "piece", "second", "third", "piece"]
+
+
 def test_a_mistake_while_idle_is_told_and_the_next_item_is_done() -> None:
     done: list[int] = []
     failed: list[Exception] = []

@@ -53,6 +53,11 @@ class OtherStiffnesses:
         return self._search is not None
 
     @property
+    def over(self) -> bool:
+        """Whether there is one for an episode that is over."""
+        return self._search is not None and self._search.over
+
+    @property
     def doubtful(self) -> bool:
         """Whether what is said meanwhile may turn out to be at the wrong stiffness."""
         return self._search is not None and not (self._search.on_way and self.looked)

@@ -267,6 +267,12 @@ class SlidingWindow:
         """Whether there is work that waits for a pause between frames."""
         return self._put_off.waits
 
+    @property
+    def learns_first(self) -> bool:
+        """Whether nothing is known yet, and a motion that is over is still to be worked out: it comes before others,
+        of which each would be searched from as far away."""
+        return not self.lasting.begun and self._episode.others.over
+
     def catch_up(self) -> LiveEstimate | None:
         """A piece of the work that was put off: what is known once it is done; None while there is more of it, or
         nothing new."""
