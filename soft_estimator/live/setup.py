@@ -130,8 +130,10 @@ class Locator:
         fit = register(self._shape, points_m, std_m, self.sensor_m, self.up, self.settings, self._last)
         if isinstance(fit, PoseRefused):
             return FoundPose(None, None, fit.reason)
-        least = fit.excess if self._last is None else min(fit.excess, self._last.excess)
-        self._last = replace(fit, excess=least)  # what is taken as good must not get worse little by little
+        least, most = fit.excess, fit.in_vain
+        if self._last is not None:
+            least, most = min(least, self._last.excess), max(most, self._last.in_vain)
+        self._last = replace(fit, excess=least, in_vain=most)  # what is taken as good must not get worse by and by
         # How far the points lie off is for the window to judge (`BentStarts`), which waits but not for ever: a scanned
         # shape is never as exact as a drawn one.
         # The simulation turns about the centroid c: x = c + R (X - c) + t.

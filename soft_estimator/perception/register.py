@@ -7,17 +7,16 @@ point-to-plane ICP without a search for partners.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.spatial import cKDTree
 
 from soft_estimator.backends.cpu.align import align
 from soft_estimator.geometry.extent import widest_m
 from soft_estimator.geometry.grid import SignedDistanceGrid
-from soft_estimator.perception.placed_shape import Pose, ShapeModel, distances_to, prepare_model, score_pose
+from soft_estimator.perception.placed_shape import Pose, PoseScore, ShapeModel, distances_to, prepare_model
 from soft_estimator.perception.settings import RegisterSettings
 
 _ROUGHNESS = 0.01  # mean square slope error of a trilinear field across the surface
@@ -31,6 +30,7 @@ _LESS_FITNESS, _LESS_SEEN, _MORE_EXCESS = 0.03, 0.1, 1.4
 # it is dropped askew, is not among the first tries. Of a duck and a brick turned any way, 50 clouds in all, 16 were
 # refused or more than 3 degrees off before, 2 are now.
 _POOR = 1.0
+_EVERY = 4  # point of a try's visible side is looked at: of some hundred tries only the best are kept
 _PRIOR = np.array([1.0, 1.0])  # weak knowledge [1/rad², 1/m²] that keeps the covariance of a symmetric body finite
 
 
@@ -49,6 +49,7 @@ class PoseFit:
         rms_m: root mean square distance [m] of the points that fit.
         excess: their mean square distance over what noise and grid explain.
         rivals: other poses (rotation, translation) that fit as well: symmetric ones, or an ambiguity.
+        in_vain: what `excess` was where more poses were tried for its sake, and none was better; 0: no more were.
     """
 
     rotation: np.ndarray
@@ -60,6 +61,7 @@ class PoseFit:
     rms_m: float
     excess: float
     rivals: tuple[Pose, ...] = ()
+    in_vain: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +113,12 @@ def register(
     above = np.asarray(up, dtype=np.float64)
     tries = _coarse(model, points, sensor, above, settings, extent)
     best = _fine(model, points, std, sensor, tries, settings)
-    if settings.flips and (best is None or best.excess > _POOR):
+    poor = _POOR if last is None else max(_POOR, _MORE_EXCESS * last.in_vain)  # a bent body lies no better elsewhere
+    if settings.flips and (best is None or best.excess > poor):
         tries += _coarse(model, points, sensor, above, settings, extent, between=True)
-        best = _fine(model, points, std, sensor, tries, settings)
+        before, best = best, _fine(model, points, std, sensor, tries, settings)
+        if before is not None and best is not None and best.excess > before.excess / _MORE_EXCESS:
+            best = replace(best, in_vain=before.excess)
     return _judge(best, settings)
 
 
@@ -206,8 +211,8 @@ def _coarse(
     cost = np.where(turned <= settings.max_tilt_rad, cost, np.inf)
     order = [int(h) for h in np.argsort(cost, kind="stable") if np.isfinite(cost[h])]
     distinct = _distinct([(rotations[h], translations[h]) for h in order], 5 * settings.keep)
-    tree = cKDTree(sample)
-    scores = [score_pose(model, pose, sample, tree, sensor, 0.1 * extent)[0] for pose in distinct]
+    score = PoseScore(model, sample, sensor, 0.1 * extent, _EVERY)
+    scores = [score.of(pose)[0] for pose in distinct]
     return [distinct[i] for i in np.argsort(scores, kind="stable")[: settings.keep]]
 
 
@@ -265,6 +270,7 @@ def _fine(
     ray /= np.linalg.norm(ray, axis=1)[:, None]
     across = std
     grid_error = 0.1 * model.grid.spacing_m
+    score = PoseScore(model, points, sensor, 0.1 * float(np.linalg.norm(np.ptp(model.vertices, axis=0))))
     for rounds in range(2):
         slope = distances_to(model, points, (rotations[0], translations[0]))[1] if rounds else None
         if slope is not None:  # noise runs along the ray: across a slanted surface there is less of it
@@ -272,9 +278,7 @@ def _fine(
         total = np.hypot(across, grid_error)
         width = 3.0 * float(np.median(np.hypot(std, grid_error))) * np.array([4.0, 3.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0])
         _, normal = _aligned(model, points, total, rotations, translations, width)
-        tree = cKDTree(points)
-        size = float(np.linalg.norm(np.ptp(model.vertices, axis=0)))
-        judged = [score_pose(model, (r, t), points, tree, sensor, 0.1 * size) for r, t in zip(rotations, translations)]
+        judged = [score.of((r, t)) for r, t in zip(rotations, translations)]
         order = np.argsort([score for score, _ in judged], kind="stable")
         rotations, translations, normal = rotations[order], translations[order], normal[order]
         judged = [judged[i] for i in order]

@@ -269,14 +269,17 @@ class SlidingWindow:
 
     @property
     def learns_first(self) -> bool:
-        """Whether nothing is known yet, and a motion that is over is still to be worked out: it comes before others,
-        of which each would be searched from as far away."""
-        return not self.lasting.begun and self._episode.others.over
+        """Whether a motion that is over is still to be worked out before anything can be vouched for: it comes before
+        others, each of which would be searched from as far away."""
+        others = self._episode.others
+        return others.over and (others.doubtful or not self.lasting.knows_stiffness)
 
     def catch_up(self) -> LiveEstimate | None:
         """A piece of the work that was put off: what is known once it is done; None while there is more of it, or
         nothing new."""
         start, last = self.clock(), self.last
+        if self.learns_first:
+            self.waiting_for = "the first motion is worked out before newer frames are taken in"
         self.tools.count_from(self._episode.since_s)
         fit = self._put_off.do_a_piece()
         if fit is None or last is None:
