@@ -144,6 +144,11 @@ class Tools:
             if tool.frame and tool.path is not None:
                 tool.path.forget_before(stamp_s)
 
+    @property
+    def any(self) -> bool:
+        """Whether there are some."""
+        return bool(self.tools)
+
     def owned(self, points_m: np.ndarray, std_m: np.ndarray, stamp_s: float) -> np.ndarray:
         """Which points (n, 3) [m] with deviations (n,) [m] lie on or in a tool at a stamp [s], (n,) bool."""
         owned = np.zeros(len(points_m), dtype=bool)

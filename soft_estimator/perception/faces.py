@@ -85,6 +85,11 @@ class Faces:
     def __reduce__(self) -> tuple[type[Faces], tuple[tuple[Face, ...]]]:
         return Faces, (self.faces,)  # the trees are grown again
 
+    @property
+    def any(self) -> bool:
+        """Whether there are some."""
+        return bool(self.faces)
+
     def owned(self, points_m: np.ndarray, std_m: np.ndarray, stamp_s: float) -> np.ndarray:
         """Which points (n, 3) [m] with deviations (n,) [m] lie on a face or its thing, (n,) bool."""
         out = np.zeros(len(points_m), dtype=bool)

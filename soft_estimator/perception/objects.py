@@ -41,6 +41,11 @@ class Why(IntEnum):
 class KnownThings(Protocol):
     """Things in view that are known, and none of the object."""
 
+    @property
+    def any(self) -> bool:
+        """Whether there are some."""
+        ...
+
     def owned(self, points_m: np.ndarray, std_m: np.ndarray, stamp_s: float) -> np.ndarray:
         """Which points (n, 3) [m] with deviations (n,) [m] are theirs at a stamp [s], (n,) bool."""
         ...
@@ -109,7 +114,7 @@ class ObjectFinder:
         points, notes = cloud.flat_m, []
         shape = cloud.points_m.shape[:-1]
         why, std = self._first_look(cloud)
-        if tools is not None and time_s is not None:
+        if tools is not None and time_s is not None and tools.any:
             left = np.flatnonzero(why == 0)
             why[left[tools.owned(points[left], std[left], time_s)]] = Why.TOOL
         if not (why == 0).any():

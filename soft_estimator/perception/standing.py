@@ -44,6 +44,11 @@ class StandingFaces:
         self._every_s, self._next_s = _EVERY_S, -np.inf
         self._last_s = -np.inf
 
+    @property
+    def any(self) -> bool:
+        """Whether there is anything."""
+        return bool(self.faces) or (self.known is not None and self.known.any)
+
     def owned(self, points_m: np.ndarray, std_m: np.ndarray, stamp_s: float) -> np.ndarray:
         """Which points (n, 3) [m] with deviations (n,) [m] are of a known thing or a face at a stamp [s], (n,) bool."""
         out = self._own.owned(points_m, std_m, stamp_s)

@@ -263,7 +263,7 @@ def _follow(
         low, high = track.reach(now, _TIGHT_M)
         within = ((points[merged] >= low) & (points[merged] <= high)).all(axis=1)
         chosen, beyond = merged[within], merged[~within]
-    chosen, beyond = _without_growth(points, chosen, beyond, track, now)
+    chosen, beyond, reach_m = _without_growth(points, chosen, beyond, track, now)
     if len(chosen) < settings.min_points:
         missed = track.missed + 1
         if missed > settings.track.patience_frames:
@@ -285,23 +285,27 @@ def _follow(
     velocity = track.velocity_m if passed < 1e-3 else step / passed  # repeated stamps say nothing of speed
     velocity = velocity if track.missed == 0 else np.zeros(3)
     count = max(len(chosen), int(0.97 * track.points))
-    reach = track.grown(_reach_of(points[chosen]))
+    reach = track.grown(_reach_of(points[chosen]) if reach_m is None else reach_m)
     followed = Track(new_low, new_high, velocity, count, now, 0, reach, track.first_reach_m)
     return Choice(chosen, beyond, small, followed, "", tuple(notes))
 
 
 def _without_growth(
     points: np.ndarray, chosen: np.ndarray, beyond: np.ndarray, track: Track, now: float
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, float | None]:
     """Chosen points and those cut off, where the chosen ones reach much farther than the object ever did: a hand or a
-    neighbour is among them, and what lies beyond the object's reach from where it is expected is cut off."""
-    if len(chosen) < 2 or _reach_of(points[chosen]) <= _GROWN * track.reach_m:
-        return chosen, beyond
+    neighbour is among them, and what lies beyond the object's reach from where it is expected is cut off. And how far
+    the chosen ones reach [m], where that is known."""
+    if len(chosen) < 2:
+        return chosen, beyond, None
+    reach_m = _reach_of(points[chosen])
+    if reach_m <= _GROWN * track.reach_m:
+        return chosen, beyond, reach_m
     middle = 0.5 * (track.low_m + track.high_m)
     if track.missed == 0:
         middle = middle + track.velocity_m * (now - track.time_s)
     near = np.linalg.norm(points[chosen] - middle, axis=1) <= _GROWN * track.reach_m
-    return chosen[near], np.concatenate([beyond, chosen[~near]])
+    return chosen[near], np.concatenate([beyond, chosen[~near]]), None
 
 
 def specks_beside(points: np.ndarray, label: np.ndarray, choice: Choice, least: int, gap_m: float) -> np.ndarray:

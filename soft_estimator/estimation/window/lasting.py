@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
-from soft_estimator.estimation.fitting.uncertainty import NARROWED
 from soft_estimator.estimation.variables import Variables, make_variables
 from soft_estimator.estimation.window.arrival import Knowledge, inverse_of
 from soft_estimator.estimation.window.window_fit import Answer
@@ -135,13 +134,6 @@ class Lasting:
     def begun(self) -> bool:
         """Whether any frame has told anything yet."""
         return bool(self.learnt.information.any())
-
-    @property
-    def knows_stiffness(self) -> bool:
-        """Whether frames say more of every stiffness than was known before any."""
-        variables, std = self.variables.variables, np.sqrt(np.diag(inverse_of(self.learnt.knowledge.information)))
-        chosen = [j for j, v in enumerate(variables) if v.name == "youngs_modulus_pa"]
-        return all(bool(std[j] < NARROWED * variables[j].prior_std) for j in chosen)
 
     def asked_for(self, theta: np.ndarray, covariance: np.ndarray) -> ParameterPosterior:
         """What is known of the variables that were asked for, around the others where they are found: θ (P,) and its

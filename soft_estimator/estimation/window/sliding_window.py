@@ -269,10 +269,9 @@ class SlidingWindow:
 
     @property
     def learns_first(self) -> bool:
-        """Whether a motion that is over is still to be worked out before anything can be vouched for: it comes before
-        others, each of which would be searched from as far away."""
-        others = self._episode.others
-        return others.over and (others.doubtful or not self.lasting.knows_stiffness)
+        """Whether nothing is known yet, and a motion that is over is still to be worked out: it comes before others,
+        of which each would be searched from as far away."""
+        return not self.lasting.begun and self._episode.others.over
 
     def catch_up(self) -> LiveEstimate | None:
         """A piece of the work that was put off: what is known once it is done; None while there is more of it, or
