@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from soft_estimator.backends.choose import BACKENDS, WHERE_TO_COMPUTE
-from soft_estimator.commands.console import HelpFormatter, ProgressBar, bold, stderr_line
+from soft_estimator.commands.console import EXIT_INTERRUPTED, HelpFormatter, ProgressBar, bold, stderr_line
 from soft_estimator.commands.numbers import positive
 from soft_estimator.commands.recording_options import add_recording_options, choice_of, finder_of
 from soft_estimator.commands.scene_setup import add_progress, check_out
@@ -26,6 +26,8 @@ It takes a ROS 2 bag (MCAP or SQLite; PointCloud2, or depth images with CameraIn
 
 EPILOG = """exit code:
   1  the recording does not tell; the line on stderr says why and what to do
+
+Ctrl-C and --time-limit end it with what the drops till then say, marked as not finished.
 
 files written to DIR (--out):
   measurement.json  what was found, with deviations, 95 % intervals and the posterior; frames not used and why
@@ -66,6 +68,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         help="the table rubs: first guess of its coefficient of friction, which is estimated then, such as 0.5 "
         "(default: a smooth table)",
     )
+    parser.add_argument(
+        "--time-limit",
+        metavar="S",
+        type=positive(),
+        help="end at the first frame after so many seconds, with what the drops before it say",
+    )
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help=f"{WHERE_TO_COMPUTE} (default: auto)")
     add_recording_options(parser)
     parser.add_argument("--json", action="store_true", help="print measurement.json on stdout, and nothing else")
@@ -93,6 +101,7 @@ def _cells(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from soft_estimator.estimation.long_work import CTRL_C, TimeLimit
     from soft_estimator.measuring.looking import MeasureOptions, NotMeasured
     from soft_estimator.measuring.measure import measure
 
@@ -104,12 +113,16 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     try:
         with ProgressBar(args.progress) as progress:
-            made = measure(args.recording, args.mass, options, args.backend, progress)
+            made = measure(args.recording, args.mass, options, args.backend, progress, TimeLimit(args.time_limit))
     except NotMeasured as error:
         stderr_line(" ".join(str(error).split()), label="error")
         return 1
+    if made.stopped:
+        stderr_line(f"not finished ({made.stopped}): {len(made.drops)} drop(s) are in it", label="warning")
     written = [] if args.out is None else _write(made, args.out)
     print(json.dumps(made.summary()) if args.json else _report(made, written, args.out))
+    if made.stopped == CTRL_C:
+        return EXIT_INTERRUPTED
     return 0 if made.stiffness.observable else 1
 
 

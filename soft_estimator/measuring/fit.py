@@ -12,6 +12,7 @@ import numpy as np
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.config_parameters import KnownToConfig
+from soft_estimator.estimation.long_work import CTRL_C, TimeLimit, TimeUp
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.geometry.surface import vertex_areas_m2
@@ -75,7 +76,7 @@ class Fit:
     Attributes:
         estimates: every estimate, in order of time. after_drops: the last of each drop that gave one, and of which.
         used: frames used. refusals: frames of drops that were not, and why.
-        notes: drops that were left out, and why.
+        notes: drops that were left out, and why. stopped: why it was ended before the last drop; "" where it was not.
     """
 
     estimates: list[LiveEstimate]
@@ -83,6 +84,7 @@ class Fit:
     used: int
     refusals: Refusals
     notes: list[str]
+    stopped: str = ""
 
 
 def scene_plain(
@@ -242,6 +244,7 @@ def fit_drops(
     drops: list[Drop],
     backend: Backend,
     progress: Progress | None = None,
+    time: TimeLimit | None = None,
 ) -> Fit:
     """A window over each drop, one after the other; what is known of the material goes from drop to drop.
 
@@ -249,6 +252,8 @@ def fit_drops(
     that nobody saw. Where none fits, the last one is all there is. Left out, too, is one after which less would be
     known than before it, since nobody can tell what the grid does to it: a box of 40 kPa that fell on an edge, ν known
     to 0.03 after its first drop, and to 0.11, 0.20 or 0.56 after the second (three noises, truth on cells of 3.85 mm).
+
+    Ended by Ctrl-C, or by its time, it gives what the drops till then say; before there is one it gives nothing.
     """
     longest = max(drop.last - drop.first + 1 for drop in drops)
     config = replace(_window_of(scene), grow_to_frames=max(longest, _WINDOW.frames))
@@ -261,33 +266,40 @@ def fit_drops(
     fitting: list[tuple[Drop, LiveEstimate]] = []
     others: list[tuple[Drop, LiveEstimate]] = []
     notes = []
-    total, done = sum(drop.last - drop.first + 1 for drop in drops), 0
-    for number, drop in enumerate(drops):
-        for seen in sightings[drop.first : drop.last + 1]:
-            points, _ = in_scene(seen, body)
-            estimate = window.add_frame(seen.time_s, points, seen.std_m)
-            if estimate is not None and estimate.status == "tracking":
-                estimates.append(estimate)
-            done += 1
-            if progress is not None:
-                progress("estimating", done, total)
-        settled = window.settle(_SETTLE_ITERATIONS, grid.look)
-        if settled is None:
-            window.reset(keep_parameters=True)
-            continue
-        _log.info("after drop %d: %s", number + 1, _in_words(settled))
-        estimates.append(settled)
-        why = why_left_out(settled, fitting[-1][1] if fitting else None, grid.beyond)
-        if why:
-            notes.append(f"drop {number + 1} of {len(drops)} is left out: {why}")
-            others.append((drop, settled))
-            window.abandon()
-            grid.abandon_drop()
-        else:
-            fitting.append((drop, settled))
-            window.reset(keep_parameters=True)
-    after = (fitting, notes) if fitting else (others[-1:], [])
-    return Fit(estimates, after[0], window.counters.frames_used, window.refusals, after[1])
+    total, done, stopped, time = sum(drop.last - drop.first + 1 for drop in drops), 0, "", time or TimeLimit()
+    try:
+        for number, drop in enumerate(drops):
+            for seen in sightings[drop.first : drop.last + 1]:
+                time.check()
+                points, _ = in_scene(seen, body)
+                estimate = window.add_frame(seen.time_s, points, seen.std_m)
+                if estimate is not None and estimate.status == "tracking":
+                    estimates.append(estimate)
+                done += 1
+                if progress is not None:
+                    progress("estimating", done, total)
+            settled = window.settle(_SETTLE_ITERATIONS, grid.look)
+            if settled is None:
+                window.reset(keep_parameters=True)
+                continue
+            _log.info("after drop %d: %s", number + 1, _in_words(settled))
+            estimates.append(settled)
+            why = why_left_out(settled, fitting[-1][1] if fitting else None, grid.beyond)
+            if why:
+                notes.append(f"drop {number + 1} of {len(drops)} is left out: {why}")
+                others.append((drop, settled))
+                window.abandon()
+                grid.abandon_drop()
+            else:
+                fitting.append((drop, settled))
+                window.reset(keep_parameters=True)
+    except (KeyboardInterrupt, TimeUp) as ended:
+        if not (fitting or others):
+            raise
+        stopped = str(ended) or CTRL_C
+        notes.append(f"not finished ({stopped}): {len(fitting) + len(others)} of {len(drops)} drops were worked out")
+    after = (fitting, notes) if fitting else (others[-1:], notes[-1:] if stopped else [])
+    return Fit(estimates, after[0], window.counters.frames_used, window.refusals, after[1], stopped)
 
 
 def _window_of(scene: Scene) -> WindowConfig:

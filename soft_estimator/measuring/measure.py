@@ -11,6 +11,7 @@ import numpy as np
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.long_work import TimeLimit, TimeUp
 from soft_estimator.measuring.fit import TABLE, Fit, add_obstacles, fit_drops, let_rub, make_live, scene_plain
 from soft_estimator.measuring.looking import MeasureOptions, NotMeasured, Seen, look_at
 from soft_estimator.measuring.measurement import Measurement, shown_label
@@ -35,8 +36,12 @@ def measure(
     options: MeasureOptions | None = None,
     backend: Backend | str = "auto",
     progress: Progress | None = None,
+    time: TimeLimit | None = None,
 ) -> Measurement:
-    """Measure an object from one recording and its mass [kg]; a `NotMeasured` says why where it cannot be done."""
+    """Measure an object from one recording and its mass [kg]; a `NotMeasured` says why where it cannot be done.
+
+    time: that it may take; then, as at Ctrl-C, what was dropped by then is the answer, and its `stopped` says so.
+    """
     options = options or MeasureOptions()
     if not (np.isfinite(mass_kg) and mass_kg > 0):
         raise ValueError(f"mass {mass_kg:g} kg must be positive; weigh the object")
@@ -53,7 +58,10 @@ def measure(
         let_rub(plain, options.friction)
     add_obstacles(plain, seen.around, TABLE)
     scene = build_scene(load(SceneConfig, plain, "scene"), Path(), grid=seen.body.grid, detail=seen.body.detail)
-    fit = fit_drops(scene, seen.body, seen.survey.sightings, seen.drops, backend, progress)
+    try:
+        fit = fit_drops(scene, seen.body, seen.survey.sightings, seen.drops, backend, progress, time)
+    except TimeUp as ended:
+        raise NotMeasured(f"{ended}, before a drop was worked out; give it more time") from None
     return _measurement(Path(path), mass_kg, scene, plain, seen, fit)
 
 
@@ -81,13 +89,13 @@ def _measurement(
     return Measurement(
         path, mass_kg, seen.body, scene, plain, parameters, last.posterior, [drop for drop, _ in fit.after_drops],
         fit.estimates, [e for _, e in fit.after_drops], seen.survey.frames, fit.used, refusals,
-        [*seen.notes, *fit.notes, *last.notes, *said_of_table(plain, fit)], seen.pokes,
+        [*seen.notes, *fit.notes, *last.notes, *said_of_table(plain, fit)], seen.pokes, fit.stopped,
     )  # fmt: skip
 
 
 def said_of_table(plain: dict[str, Any], fit: Fit) -> list[str]:
     """What to try where a drop does not fit and the table was taken for smooth."""
-    left_out = bool(fit.notes) or not all(e.verdict.fits for _, e in fit.after_drops)
+    left_out = len(fit.notes) > bool(fit.stopped) or not all(e.verdict.fits for _, e in fit.after_drops)
     if FRICTION in plain["estimate"]["parameters"] or not left_out:
         return []
     return ["the table was taken for smooth: --friction 0.5 lets what lands askew rub, and estimates by how much"]

@@ -38,7 +38,8 @@ class Measurement:
         posterior: of the parameters together. drops: that were used. estimates: all, in order of time;
             after_drops: the last of each drop.
         frames, used: frames in the recording, and of its drops that were used. refusals: why others were not.
-        notes: what a reader should know. pokes: that were found and left out.
+        notes: what a reader should know. pokes: that were found and left out. stopped: why it was ended before its last
+            drop was worked out, "" where it was not.
     """
 
     recording: Path
@@ -56,6 +57,7 @@ class Measurement:
     refusals: Refusals
     notes: list[str] = field(default_factory=list)
     pokes: list[Poke] = field(default_factory=list)
+    stopped: str = ""
 
     @property
     def stiffness(self) -> Estimate:
@@ -104,6 +106,8 @@ class Measurement:
         return {
             "recording": str(self.recording),
             "sentence": self.sentence,
+            "finished": not self.stopped,
+            "stopped": self.stopped,
             "mass_kg": self.mass_kg,
             "density_kg_m3": self.scene.parameters.density_kg_m3,
             "shape": {

@@ -16,6 +16,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import PointCloud2
 
 from soft_estimator.backends import choose_backend
+from soft_estimator.backends.cpu.side_by_side import leave_a_core
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
@@ -43,6 +44,7 @@ from soft_estimator.ros.worker import Worker
 from soft_estimator.scene.scene import Scene
 
 _END_S = 3.0  # waited for the worker's end
+_FIRST_MOTION_S = 10.0  # that frames wait for a first motion to be worked out, at most
 _MOST_REASONS = 5  # why frames were not used, in /diagnostics
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -84,6 +86,7 @@ class EstimatorNode(ManagedNode):
         self.order = NewestFirst(self.settings.longest_gap_s, self.settings.most_behind_s, self.window_config.jump_s)
         self._begins_anew = False  # with the frame at hand
         self._left_out: Sequence[Waiting] = ()  # before the frame at hand
+        self._first_since_s: float | None = None  # when frames began to wait for a first motion [s]
         self._newest_used: Waiting | None = None  # of the frames that gave an estimate
         self.create_subscription(PointCloud2, "object_points", self._on_points, 60)
         self.create_subscription(PoseStamped, "support_plane", self._on_plane, 10)
@@ -135,6 +138,7 @@ class EstimatorNode(ManagedNode):
 
     def _build(self, worker: Worker[Waiting]) -> None:
         """Make the window, and have everything compiled or loaded before the first frame."""
+        leave_a_core()  # to camera and clouds: on two cores, both of them taken, half of the frames came late or never
         scene = live_scene(scene_of(self.scene_settings))
         for warning in scene.warnings:
             self.get_logger().warning(warning)
@@ -212,7 +216,12 @@ class EstimatorNode(ManagedNode):
     def _catches_up_first(self) -> bool:
         """Whether frames wait for the first motion to be worked out: without it each is as far away as the first."""
         window = self.window
-        return window is not None and self._newest_used is not None and self.active and window.learns_first
+        if window is None or self._newest_used is None or not (self.active and window.learns_first):
+            self._first_since_s = None
+            return False
+        if self._first_since_s is None:
+            self._first_since_s = monotonic()
+        return monotonic() - self._first_since_s < _FIRST_MOTION_S
 
     def _catch_up(self) -> bool:
         """While no frame waits: a piece of the work that the window put off, and whether there is more of it."""

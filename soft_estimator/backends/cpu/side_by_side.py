@@ -37,6 +37,11 @@ def beside(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Oth
     return found, waiting.result()
 
 
+def leave_a_core() -> None:
+    """One thread less for the loops of this thread of the process: the others' work goes on in time."""
+    numba.set_num_threads(max(1, numba.get_num_threads() - 1))
+
+
 def _may_run_two() -> bool:
     try:
         return numba.threading_layer() in _LAYERS

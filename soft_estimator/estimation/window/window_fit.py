@@ -221,13 +221,15 @@ class WindowFit:
         return other
 
     def on_coarser_grid(self) -> WindowFit | None:
-        """Another fit of the same frames on the coarser grid alone, from where this one stands; None without one."""
-        if self.motion.coarser is None or self.motion.alone:
+        """Another fit of the same frames on the coarser grid alone, from where this one stands, that looks for a
+        minimum and knows nothing of what is held fixed; None without one, or where the window has slid."""
+        motion = None if self.slid else self.motion.on_coarser_grid()
+        if motion is None:
             return None
         other = copy(self)
-        other.motion = copy(self.motion)
-        other.motion.alone = True
-        return other.from_another(self.at.z)
+        other.motion, other._damping = motion, _RULE.first
+        other.at = motion.run(self.at.z, [e.frame for e in self.frames], self.at.retaken_parts)
+        return other
 
     def cost_of(self, other: WindowFit) -> float:
         """The cost of a fit of the same frames, in units of the noise that this one sees."""

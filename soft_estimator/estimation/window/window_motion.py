@@ -112,6 +112,14 @@ class WindowMotion:
         self.steps_of = np.array([*within, 1.0, *np.ones(len(self.offsets_m))])
         self.holding = Holding(variables, self.pose, model.body, model.integrator.step_s, np.array(within))
 
+    def on_coarser_grid(self) -> WindowMotion | None:
+        """The same from its first frame on, on the coarser grid alone and without a column for what is held fixed: a
+        third of the work of its changes. None without such a grid, or where this is it."""
+        if self.coarser is None or self.alone:
+            return None
+        rest = (self.backend, self.kinds, None, self.clock, self.coarser)
+        return WindowMotion(self.model, self.variables, *rest, alone=True)
+
     def parameters(self, z: np.ndarray) -> Parameters:
         """Parameters of the simulation at z; the pose is that of the first start for good."""
         theta = self.theta(z)
