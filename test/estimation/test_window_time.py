@@ -8,6 +8,7 @@ from dataclasses import replace
 import dropped_ball as ball
 import pytest
 
+from soft_estimator.estimation.window import sliding_window
 from soft_estimator.estimation.window.lasting import Lasting
 from soft_estimator.estimation.window.time_budget import WhileFramesWait
 from soft_estimator.physics.step import Simulation
@@ -69,10 +70,13 @@ def test_a_budget_is_kept_on_average_and_shrinks_nothing(steps_taken: Callable[[
     assert abs(stiffness.value - ball.TRUE_PA) < min(3 * stiffness.std, 0.1 * ball.TRUE_PA)
 
 
-def test_who_hurries_has_what_can_wait_spread_and_put_off(steps_taken: Callable[[], float]) -> None:
-    """While newer frames wait, no update tries more than one simulation of the window at another stiffness, none looks
-    at it with half the step, and nothing is vouched for. In a pause both are done, piece by piece: then E is
-    vouched for, within what a window that nobody hurries says of the same frames."""
+def test_who_hurries_has_what_can_wait_spread_and_put_off(
+    steps_taken: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While newer frames wait, no update tries more than so many simulations of the window at another stiffness, one
+    here, none looks at it with half the step, and until all are tried nothing is vouched for. In a pause both are done,
+    piece by piece: then E is vouched for, within what a window that nobody hurries says of the same frames."""
+    monkeypatch.setattr(sliding_window, "_TRIES", 1)
     frames = ball.frames()[:8]
     calm, hurried = ball.window(ball.GUESS, clock=steps_taken), ball.window(ball.GUESS, clock=steps_taken)
     hurried.hurry = lambda: True

@@ -8,10 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.cli import main
-from soft_estimator.measuring.looking import _turns
+from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.long_work import CTRL_C, TimeLimit, TimeUp
+from soft_estimator.measuring.fit import fit_drops, scene_plain
+from soft_estimator.measuring.looking import MeasureOptions, _turns, look_at
 from soft_estimator.measuring.phases import find_drops, find_pokes, still_part, still_parts
 from soft_estimator.measuring.sightings import Sighting
+from soft_estimator.scene.scene import build_scene
+from soft_estimator.schema import load
 
 
 def sightings(heights_m: list[float], *, step_s: float = 1 / 30, x_m: float = 0.0) -> list[Sighting]:
@@ -155,6 +161,25 @@ def test_what_cannot_be_measured_is_said(film: Path, capsys: pytest.CaptureFixtu
     assert len(said) == 1 and "no drop was found" in said[0] and "drop it from 5 to 20 cm" in said[0]
     assert main(["measure", str(film), "--mass", "190 g", "--frames", "8:"]) == 1
     assert "never lies still" in capsys.readouterr().err
+
+
+def test_what_was_dropped_by_then_is_kept(film: Path) -> None:
+    """Ctrl-C in the second drop, here the first once more, leaves what the first says; before that there is nothing."""
+    seen, mass_kg = look_at(film, MeasureOptions(cells=60)), 0.158
+    plain = scene_plain("ball", seen.body, mass_kg, seen.cloud, seen.noise, seen.survey.rate_hz, None)
+    scene = build_scene(load(SceneConfig, plain, "scene"), Path(), grid=seen.body.grid, detail=seen.body.detail)
+    (drop,) = seen.drops
+    given = (scene, seen.body, seen.survey.sightings, [drop, drop], CpuBackend())
+
+    def press(what: str, done: int, total: int) -> None:
+        if done > drop.last - drop.first + 1:
+            raise KeyboardInterrupt
+
+    fit = fit_drops(*given, press)
+    assert fit.stopped == CTRL_C and len(fit.after_drops) == 1
+    assert fit.notes[-1] == "not finished (Ctrl-C): 1 of 2 drops were worked out"
+    with pytest.raises(TimeUp, match="are over"):
+        fit_drops(*given, time=TimeLimit(1e-9))
 
 
 @pytest.mark.parametrize(
