@@ -8,7 +8,8 @@ it gave 7 to 50 estimates in 40 s. Here one process takes in what a camera sends
 anywhere, after a cloud node with a queue of its own; the clock goes on by the processor's seconds that each update
 takes, times --slower, as if other nodes had their share. So versions can be compared by a few seeds. Printed for each:
 estimates, those vouched for and when the first came, their age [s] at 50 and 99 %, the longest update, and the worst
-vouched-for E in its deviations.
+vouched-for E in its deviations. The drops are our own simulator's, on the estimate's grid: how right E is others tell
+(`bench_live_drops`). A node waits for a first motion ten seconds at most; this waits until it is worked out.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class EstimatorNode(ManagedNode):
 
     def _build(self, worker: Worker[Waiting]) -> None:
         """Make the window, and have everything compiled or loaded before the first frame."""
-        leave_a_core()  # to camera and clouds: on two cores, both of them taken, half of the frames came late or never
+        leave_a_core()  # to camera and clouds
         scene = live_scene(scene_of(self.scene_settings))
         for warning in scene.warnings:
             self.get_logger().warning(warning)
