@@ -58,3 +58,12 @@ def test_the_first_error_is_told_and_both_have_ended(fails: tuple[bool, bool]) -
         with pytest.raises(ValueError, match=f"work {fails.index(True)}"):
             BACKEND.beside(lambda: work(0), lambda: work(1))
         assert sorted(ended) == [0, 1] and numba.get_num_threads() == 2
+
+
+def test_a_core_is_left_and_the_last_one_kept() -> None:
+    with so_many_threads(2):
+        before = numba.get_num_threads()
+        side_by_side.leave_a_core()
+        assert numba.get_num_threads() == max(1, before - 1)
+        side_by_side.leave_a_core()
+        assert numba.get_num_threads() == 1
