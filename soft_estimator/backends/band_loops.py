@@ -23,6 +23,11 @@ class BandOrder(NamedTuple):
     own: Array
 
 
+def row_width(across: int) -> int:
+    """Numbers of a row of a factor that reaches so many nodes: loops by several columns go on beyond the last one."""
+    return -(-(3 * across + 19) // 8) * 8
+
+
 Halves = tuple[BandOrder, BandOrder]
 Factor = tuple[Array, Array]
 
@@ -37,7 +42,8 @@ class BandLoops(Protocol):
         """near, far (n, 3, W): rows of R in A = Rᵀ R on the free nodes, from a node's own column on, its diagonal
         inverted; those of the middle in the near half.
 
-        W: three times the widest row's nodes, and three more. False where A is not positive definite.
+        W: `row_width` of the widest row's nodes; all after a row's last node is zero. False where A is not positive
+        definite.
         """
 
     def solve_band(self, halves: Halves, factor: Factor, b: Array, out: Array, /) -> None:

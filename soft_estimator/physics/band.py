@@ -8,12 +8,13 @@ double precision as it comes, and what a solve leaves is solved for again: the t
 
 from __future__ import annotations
 
+import weakref
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from soft_estimator.backends.band_loops import BandLoops, BandOrder, Factor, Halves
+from soft_estimator.backends.band_loops import BandLoops, BandOrder, Factor, Halves, row_width
 from soft_estimator.backends.interface import Array
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ WORTH_NODES, MOST_NODES, MOST_ACROSS = 500, 20_000, 64
 # A factor takes as long as 0.0075 (nodes across)² iterations of block-Jacobi, of which a step to 1e-6 needs about
 # 12 √(stiffness over inertia): a beam of 42 nodes across and a ratio of 48 takes 84, its factor the time of 13.
 _PER_ITERATION, _ITERATIONS = 0.0075, 12.0
+_MOST_SPARE = 2  # factors whose memory is kept: a step's own and that of the step before
 _EVERY = 8  # nodes, of which one tells that ratio
 
 
@@ -39,6 +41,7 @@ class Band:
         long_way = np.argsort(-np.ptp(place, axis=0), kind="stable")
         self.order = np.lexsort(place[:, long_way[::-1]].T)
         self.pattern = (row_start, column)
+        self._spare: list[Factor] = []
         self.last = self._last(np.argsort(self.order), self.order)
         self.across = int(np.max(self.last - np.arange(len(self.order)))) + 1
 
@@ -55,6 +58,18 @@ class Band:
         low = max((count - self.across) // 2, 1)
         high = int(self.last[low - 1]) + 1
         return self._half(self.order[:high], low), self._half(self.order[low:][::-1], count - high)
+
+    def borrowed(self, borrower: object) -> Factor:
+        """Memory for a factor, as long as the borrower lives: given anew with every step it took two fifths of a
+        factor's time, most of that for the first touch of each page."""
+        try:
+            memory = self._spare.pop()
+        except IndexError:
+            width = row_width(self.across)
+            near, far = (np.empty((len(half.order), 3, width)) for half in self.halves)
+            memory = near, far
+        weakref.finalize(borrower, _give_back, self._spare, memory).atexit = False
+        return memory
 
     def _half(self, order: np.ndarray, own: int) -> BandOrder:
         rank = np.full(len(self.order), -1)
@@ -89,6 +104,11 @@ class Band:
         return _PER_ITERATION * self.across**2 <= 0.5 * _ITERATIONS * ratio**0.5
 
 
+def _give_back(spare: list[Factor], memory: Factor) -> None:
+    if len(spare) < _MOST_SPARE:
+        spare.append(memory)
+
+
 class BandFactor:
     """The factor of one matrix, made when it is first asked for.
 
@@ -104,16 +124,8 @@ class BandFactor:
     @cached_property
     def factor(self) -> Factor | None:
         """Rows of the factor; None where the matrix is not positive definite."""
-        halves, width = self.band.halves, 3 * self.band.across + 3
-        near, far = (np.empty((len(half.order), 3, width)) for half in halves)
-        return (near, far) if self.loops.factorise_band(*self.matrix, halves, near, far) else None
-
-    def apply(self, r: Array, out: Array) -> None:
-        """out = A⁻¹ r for nodal vectors (N, 3); zero, with which no iteration goes on, where there is no factor."""
-        if self.factor is None:
-            out[...] = 0.0
-        else:
-            self.loops.solve_band(self.band.halves, self.factor, r[:, :, None], out[:, :, None])
+        made = self.band.borrowed(self)
+        return made if self.loops.factorise_band(*self.matrix, self.band.halves, *made) else None
 
     def solve_many(
         self,

@@ -96,7 +96,13 @@ def _iterate(
 ) -> tuple[int, float, int]:
     """Conjugate gradients; where a better preconditioner does not lead to the end, block-Jacobi starts anew."""
     ending = (settings.relative_tolerance, settings.max_iterations)
-    better = system.band or system.pressure or system.multigrid
+    if system.band is not None:
+        start, matrix = x.copy(), (system.row_start, system.column, system.blocks)
+        found = system.band.solve_many(*matrix, b[:, :, None], x[:, :, None], system.free, *ending)
+        if found[2] == CONVERGED:
+            return found
+        x[...] = start
+    better = system.pressure or system.multigrid
     if better is not None:
         start, pattern = x.copy(), (system.row_start, system.column)
         found = conjugate_gradient(backend, *pattern, system.blocks, better, b, x, system.free, *ending)

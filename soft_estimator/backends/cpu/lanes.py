@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     def four_of(array: np.ndarray, at: int) -> Lanes: ...
 
+    def all_as(array: np.ndarray, at: int) -> Lanes: ...
+
     def put(lanes: Lanes, array: np.ndarray, at: int) -> None: ...
 
     def nothing_of(array: np.ndarray) -> Lanes: ...
@@ -146,6 +148,20 @@ else:
         return out(number), lambda _, builder, __, given: _everywhere(builder, given[0], _vector(out))
 
     @intrinsic
+    def all_as(typing: Any, array: Any, at: Any) -> Any:
+        """Lanes of the one number at a place in a contiguous array, as if it were flat: without asking, as an index
+        does, whether the place counts from the end."""
+        if not _usable(array) or not isinstance(at, types.Integer):
+            return None
+        lanes = Lanes(array.dtype)
+
+        def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(array)(context, builder, arguments[0]).data
+            return _everywhere(builder, builder.load(builder.gep(data, [arguments[1]])), _vector(lanes))
+
+        return lanes(array, types.intp), load
+
+    @intrinsic
     def roots(typing: Any, lanes: Any) -> Any:
         """Square roots."""
         if not isinstance(lanes, Lanes):
@@ -232,6 +248,7 @@ __all__ = [
     "LANES",
     "Lanes",
     "all_alike",
+    "all_as",
     "first_three",
     "four_of",
     "in_double",

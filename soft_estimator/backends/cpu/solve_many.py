@@ -37,11 +37,8 @@ def solve_by(
     """`linear_many.conjugate_gradient_many` with iterations of any kind; pattern: row_start, column, blocks."""
     width = b.shape[2]
     partial = np.zeros(((len(free) + CHUNK - 1) // CHUNK, width))
-    r, square, reference = np.empty_like(x), np.zeros(width), np.zeros(width)
-    if free.all():
-        reference = _squares(b)
-    else:
-        residual_many(*pattern, b, x * (free == 0)[:, None, None], free, r, partial, reference)
+    r, square = np.empty_like(x), np.zeros(width)
+    reference = squares_of_given(pattern, b, x, free, r, partial)
     nothing = reference == 0.0  # solved by zero; from any guess it would never get there
     if nothing.any():
         x[:, :, nothing] *= (free == 0)[:, None, None]
@@ -66,6 +63,25 @@ def solve_by(
             return iterations, np.inf, BREAKDOWN
         x[:, :, going] += _mixed(found, np.arange(found.shape[2]), shares)
     return iterations, worst, LIMIT
+
+
+def squares_of_given(
+    pattern: tuple[np.ndarray, np.ndarray, np.ndarray],
+    b: np.ndarray,
+    x: np.ndarray,
+    free: np.ndarray,
+    r: np.ndarray,
+    partial: np.ndarray,
+) -> np.ndarray:
+    """Squares (B,) of what is given on the free nodes: right-hand sides, and held nodes that move. r (N, 3, B), partial
+    (chunks, B): overwritten."""
+    held, reference = np.flatnonzero(free == 0), np.zeros(b.shape[2])
+    if len(held) == 0:
+        return _squares(b)
+    if not x[held].any():
+        return _squares(b * free[:, None, None])
+    residual_many(*pattern, b, x * (free == 0)[:, None, None], free, r, partial, reference)
+    return reference
 
 
 def _independent(r: np.ndarray, going: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
