@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from pathlib import Path
+from threading import Lock
 from time import perf_counter, process_time
 from typing import Any
 
@@ -51,6 +52,9 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.count: Counter[str] = Counter()
+        self._lock = Lock()
+        self._going: Counter[str] = Counter()
+        self._since: dict[str, float] = {}
         evaluate, inspect = Problem.evaluate, inspection.inspect_fit
 
         def evaluated(problem: Problem, *given: Any, jacobian: bool = False, **more: Any) -> Evaluation:
@@ -62,11 +66,18 @@ class Stopwatch:
         inspection.inspect_fit = lambda *given: self._timed("looks", inspect, *given)
 
     def _timed(self, what: str, run: Any, *given: Any, **more: Any) -> Any:
-        clock = process_time()
-        out = run(*given, **more)
-        self.seconds[what] = self.seconds.get(what, 0.0) + process_time() - clock
-        self.count[what] += 1
-        return out
+        """Two motions at the same time are timed together."""
+        with self._lock:
+            self._going[what] += 1
+            self._since.setdefault(what, process_time())
+        try:
+            return run(*given, **more)
+        finally:
+            with self._lock:
+                self.count[what] += 1
+                self._going[what] -= 1
+                if not self._going[what]:
+                    self.seconds[what] = self.seconds.get(what, 0.0) + process_time() - self._since.pop(what)
 
 
 def beam(cells: int, parts: int = 1) -> Scene:

@@ -6,7 +6,7 @@ Arrays live where the backend computes; `xp` is the array module for everything 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Protocol, TypeVar
 
@@ -33,6 +33,7 @@ from soft_estimator.backends.whole_steps import (
     View,
 )
 
+Item = TypeVar("Item")
 One = TypeVar("One")
 Other = TypeVar("Other")
 
@@ -98,8 +99,13 @@ class Backend(CellLoops, NeoHookeanLoops, ContactLoops, MatrixLoops, PointLoops,
     def wait(self) -> None:
         """Return when all loops started so far are done."""
 
-    def beside(self, one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
-        """What two functions give that need nothing of each other, at the same time where that is faster."""
+    def beside(self, one: Callable[[], One], other: Callable[[], Other], rows: int = 0) -> tuple[One, Other]:
+        """What two functions give that need nothing of each other, at the same time where that is faster; rows: of
+        their loops, 0 for few."""
+
+    def followed(self, lead: Iterable[Item], follow: Callable[[Item], None], rows: int = 0) -> None:
+        """Follow up what is made one after the other, in order, each while the next is being made where that is
+        faster; rows: of the loops, 0 for few."""
 
     def device_name(self) -> str:
         """What computes, for people."""

@@ -14,11 +14,12 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from soft_estimator.estimation.fixed_numbers import SeenFrame, Source, sources_of
+from soft_estimator.estimation.passing import look_on
 from soft_estimator.estimation.problem import Problem
 from soft_estimator.estimation.residuals.interface import FrameChanges, FrameState
 from soft_estimator.estimation.residuals.local_noise import LEAST_POINTS, neighbours_of
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
-from soft_estimator.estimation.trajectory import initial_moment, trajectory_from
+from soft_estimator.estimation.trajectory import Moment, initial_moment, trajectory_from
 from soft_estimator.geometry.surface import face_areas_m2
 from soft_estimator.physics.body import Body
 from soft_estimator.physics.frame_times import share_of_way
@@ -89,22 +90,24 @@ def inspect_fit(problem: Problem, theta: np.ndarray, sources: list[Source]) -> I
     places: list[Places] = []
     offsets: list[np.ndarray] = []
     small_places: list[np.ndarray] = []
-    for frame in problem.frames:
-        path.go_to(frame.time_s)
-        a, b = path.before, path.after
+
+    def look(k: int, a: Moment, b: Moment) -> None:
+        frame = problem.frames[k]
         share = share_of_way(frame.time_s, a.state.time_s, b.state.time_s)
         at = FrameState(a.state, b.state, share, parameters, backend.to_host)
         kind = problem.kinds.of(frame)
         seen = kind.predict(frame, at)
-        look = SeenFrame.of(model.body, frame, at, seen, kind.by_offset(frame))
+        here = SeenFrame.of(model.body, frame, at, seen, kind.by_offset(frame))
         changes = None
         if a.changes is not None and b.changes is not None:
             changes = np.zeros((len(seen.residual), len(whole)))
             changes[:, moving] = seen.changes(FrameChanges(a.changes, b.changes, share, directions, backend.to_host))
-        rows.append(frame_columns(sources, changes, look))
-        offsets.append(look.by_offset)
+        rows.append(frame_columns(sources, changes, here))
+        offsets.append(here.by_offset)
         places.append(patches.of(frame, at.u, len(seen.residual)))
         small_places.append(_small_patch(small, frame, at.u, places[-1][0]))
+
+    look_on(path, [frame.time_s for frame in problem.frames], look)
     joined = np.concatenate(rows)
     parts: tuple[np.ndarray, ...] = ()
     if sources:

@@ -24,6 +24,7 @@ from soft_estimator.estimation.residuals.interface import (
 )
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.physics.adjoint import Adjoint, StateGradient
+from soft_estimator.physics.following import follow_steps
 from soft_estimator.physics.frame_times import between, step_of
 from soft_estimator.physics.fused import can_fuse
 from soft_estimator.physics.fused_adjoint import FusedAdjoint
@@ -32,10 +33,11 @@ from soft_estimator.physics.gradient import ParameterGradient
 from soft_estimator.physics.model import Model, State
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.physics.solver import SolverError
-from soft_estimator.physics.step import Simulation
+from soft_estimator.physics.step import Linearisation, Simulation
 from soft_estimator.physics.tangent import ColumnChanges, Tangent
 
 Places = dict[int, list[tuple[int, float]]]
+Taken = tuple[int, State, State, Linearisation]  # a step's number, the states before and after it, its linearisation
 
 
 class Run(Protocol):
@@ -128,8 +130,12 @@ class PlainRun:
     def grow(self, frames: Sequence[Any]) -> None:
         """Go on through more frames, of which the first are the run's own (`grows_to`)."""
         self.places = places_of(frames, self.simulation.model.integrator.step_s)
-        for n in range(len(self.states) - 1, max(self.places) + 1):
-            self._step(n, frames)
+        steps = range(len(self.states) - 1, max(self.places) + 1)
+        if self._tangent is None:
+            for n in steps:
+                self._step(n, frames)
+        else:
+            follow_steps(self.simulation, (self._step(n, frames) for n in steps), self._follow)
         self.frames, order = frames, range(len(frames))
         self.seen = [self._seen[k] for k in order]
         self.residuals = [prediction.residual for prediction in self.seen]
@@ -137,21 +143,26 @@ class PlainRun:
         self.displacements = [self._u[k] for k in order]
         self.jacobian = None if self._tangent is None else np.concatenate([self._rows[k] for k in order])
 
-    def _step(self, n: int, frames: Sequence[Any]) -> None:
+    def _step(self, n: int, frames: Sequence[Any]) -> Taken:
         """The step from state n, and the frames that fall into it."""
-        state, changes, to_host = self._state, self._changes, self.simulation.backend.to_host
+        state, to_host = self._state, self.simulation.backend.to_host
         after, _, lin = self.simulation.step_keeping(state)
-        after_changes = None
-        if self._tangent is not None and changes is not None:
-            after_changes = self._tangent.step(state, after, lin, changes)[0]
         for k, share in self.places.get(n, []):
             at = FrameState(state, after, share, self.parameters, to_host)
             self._seen[k], self._u[k] = self.kinds.of(frames[k]).predict(frames[k], at), at.u
-            if changes is not None and after_changes is not None:
-                moved = FrameChanges(changes, after_changes, share, self.directions or [], to_host)
-                self._rows[k] = self._seen[k].changes(moved)
-        self._state, self._changes = after, after_changes
+        self._state = after
         self.states.append(after)
+        return n, state, after, lin
+
+    def _follow(self, taken: Taken) -> None:
+        """The changes through a step, and of the frames that fall into it."""
+        n, state, after, lin = taken
+        changes, to_host = self._changes, self.simulation.backend.to_host
+        assert self._tangent is not None and changes is not None
+        self._changes, _ = self._tangent.step(state, after, lin, changes)
+        for k, share in self.places.get(n, []):
+            moved = FrameChanges(changes, self._changes, share, self.directions or [], to_host)
+            self._rows[k] = self._seen[k].changes(moved)
 
     def gradient(self, residual_bar: np.ndarray) -> list[ParameterGradient]:
         parts = np.split(residual_bar, np.cumsum([len(r) for r in self.residuals])[:-1])

@@ -41,10 +41,14 @@ def observe_truth(
     times = frame_times_s(scene.config, steps)
     noise, isotropic_m = depth_noise(observe.noise), observe.noise.isotropic_m(field.spacing_m)
     rng = np.random.default_rng(observe.seed)
-    frames, names, aside = [], [], []
-    for k, u in enumerate(displacements(Simulation(scene.model, scene.parameters, backend), times)):
+    points = min(observe.points_per_frame, budget or observe.points_per_frame)
+    frames: list[ObservedFrame] = []
+    names: list[str] = []
+    aside: list[SetAside] = []
+
+    def look(moved: tuple[int, np.ndarray]) -> None:
+        k, u = moved
         name = f"frame {k}"
-        points = min(observe.points_per_frame, budget or observe.points_per_frame)
         try:
             frames.append(camera_frame(times[k], scene.body, field, u, cameras, noise, rng, points, isotropic_m))
             names.append(name)
@@ -52,6 +56,9 @@ def observe_truth(
             aside.append(SetAside(name, times[k], "not seen by any camera"))
         if progress:
             progress("observing", k + 1, len(times), "")
+
+    motion = displacements(Simulation(scene.model, scene.parameters, backend), times)
+    backend.followed(enumerate(motion), look, scene.body.node_count)
     if not frames:
         raise ConfigError("see nothing of the body at any time; turn a camera towards it", "observe.cameras")
     return FrameSet(tuple(frames), tuple(names), tuple(aside))

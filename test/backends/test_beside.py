@@ -67,3 +67,72 @@ def test_a_core_is_left_and_the_last_one_kept() -> None:
         assert numba.get_num_threads() == max(1, before - 1)
         side_by_side.leave_a_core()
         assert numba.get_num_threads() == 1
+
+
+def test_the_next_is_made_while_the_last_is_followed_up() -> None:
+    """They would wait for ever one after the other; the order stays."""
+    second, seen = threading.Event(), []
+
+    def make() -> Iterator[int]:
+        yield 0
+        second.set()
+        yield from (1, 2)
+
+    def follow(item: int) -> None:
+        assert item > 0 or second.wait(20.0)
+        seen.append((item, numba.get_num_threads()))
+
+    with two_threads():
+        BACKEND.followed(make(), follow)
+        assert seen == [(0, 1), (1, 1), (2, 1)] and numba.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("rows", [0, 10**6])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_followed_up_one_after_the_other(threads: int, rows: int) -> None:
+    """With one thread, or where loops over many rows have work for all of them; at the same time it is the same."""
+    order: list[tuple[str, int]] = []
+    with so_many_threads(threads):
+        BACKEND.followed(
+            ((order.append(("made", k)), k)[1] for k in range(3)), lambda k: order.append(("seen", k)), rows
+        )
+    assert [k for what, k in order if what == "made"] == [k for what, k in order if what == "seen"] == [0, 1, 2]
+    if threads == 1 or rows:
+        assert order == [(what, k) for k in range(3) for what in ("made", "seen")]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_making_fails_after_all_before_was_followed_up(threads: int) -> None:
+    seen: list[int] = []
+
+    def make() -> Iterator[int]:
+        yield from range(5)
+        raise ValueError("step 5")
+
+    with so_many_threads(threads):
+        with pytest.raises(ValueError, match="step 5"):
+            BACKEND.followed(make(), seen.append)
+        assert seen == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nothing_is_made_for_long_once_following_failed(threads: int) -> None:
+    """That error is told, even where making would have failed next; of what was made no more is followed up."""
+    made: list[int] = []
+
+    def make() -> Iterator[int]:
+        for k in range(100):
+            made.append(k)
+            if k == 9:
+                raise ValueError("step 9")
+            yield k
+
+    def follow(item: int) -> None:
+        if item == 3:
+            raise ValueError("look 3")
+        assert item < 3
+
+    with so_many_threads(threads):
+        with pytest.raises(ValueError, match="look 3"):
+            BACKEND.followed(make(), follow)
+        assert len(made) < 10

@@ -32,7 +32,7 @@ from soft_estimator.backends.cpu import band as band_loops
 from soft_estimator.backends.cpu import joint as joint_loops
 from soft_estimator.backends.cpu import multigrid as multigrid_loops
 from soft_estimator.backends.cpu.lanes import LANES
-from soft_estimator.backends.cpu.side_by_side import beside
+from soft_estimator.backends.cpu.side_by_side import beside, followed
 from soft_estimator.backends.cpu.sums import sums
 
 
@@ -82,6 +82,7 @@ class CpuBackend:
     find_cells = staticmethod(points.find_cells)
     surface_distances = staticmethod(points.surface_distances)
     beside = staticmethod(beside)
+    followed = staticmethod(followed)
 
     @staticmethod
     def to_device(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> np.ndarray:

@@ -6,6 +6,7 @@ Every cell whose deformed box holds the point is tried, so that none is missed.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -221,14 +222,21 @@ def find_cells(
 
 
 Hash = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]
-# The last grid and its hash: points are looked for in the same one several times over, along their rays.
-_kept: tuple[np.ndarray, np.ndarray, Hash] | None = None
+
+
+class _Kept(threading.local):
+    """The last grid and its hash, of each thread its own: points are looked for in the same one several times over,
+    along their rays."""
+
+    last: tuple[np.ndarray, np.ndarray, Hash] | None = None
+
+
+_kept = _Kept()
 
 
 def _hashed(position: np.ndarray, cell_nodes: np.ndarray) -> Hash:
     """Boxes of the deformed cells and the bins that they lie in, as `locate` takes them."""
-    global _kept
-    known = _kept
+    known = _kept.last
     if known is not None and known[1] is cell_nodes and np.array_equal(known[0], position):
         return known[2]
     boxes = cell_boxes(position, cell_nodes)
@@ -241,7 +249,7 @@ def _hashed(position: np.ndarray, cell_nodes: np.ndarray) -> Hash:
     counts = np.maximum(np.ceil((high - low) / size).astype(np.int64), 1)
     start, cells = hash_boxes(boxes, low, size, counts)
     made = (boxes, start, cells, low, size, counts)
-    _kept = (position.copy(), cell_nodes, made)
+    _kept.last = (position.copy(), cell_nodes, made)
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import cupy
 import numpy as np
@@ -12,7 +12,7 @@ from soft_estimator.backends.cuda import linear, loops, neo_hookean, points
 from soft_estimator.backends.cuda.guard import CudaGuard
 from soft_estimator.backends.cuda.stepper import CudaStepper
 from soft_estimator.backends.cuda.tangent import CudaTangent
-from soft_estimator.backends.interface import Array, One, Other
+from soft_estimator.backends.interface import Array, Item, One, Other
 
 
 class CudaBackend:
@@ -75,9 +75,15 @@ class CudaBackend:
         cupy.cuda.runtime.deviceSynchronize()
 
     @staticmethod
-    def beside(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
+    def beside(one: Callable[[], One], other: Callable[[], Other], rows: int = 0) -> tuple[One, Other]:
         """One after the other."""
         return one(), other()
+
+    @staticmethod
+    def followed(lead: Iterable[Item], follow: Callable[[Item], None], rows: int = 0) -> None:
+        """One after the other."""
+        for item in lead:
+            follow(item)
 
     @staticmethod
     def device_name() -> str:

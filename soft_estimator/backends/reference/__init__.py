@@ -7,12 +7,12 @@ It computes in double precision; float32 is only how arrays are kept.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from soft_estimator.backends.interface import One, Other
+from soft_estimator.backends.interface import Item, One, Other
 from soft_estimator.backends.reference import cells, contact, joint, matrix, neo_hookean, points, pressure, relaxation
 from soft_estimator.backends.reference.guard import ReferenceGuard
 from soft_estimator.backends.reference.observer import ReferenceObserver
@@ -79,9 +79,15 @@ class ReferenceBackend:
         """Nothing is left to be done when a loop returns."""
 
     @staticmethod
-    def beside(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
+    def beside(one: Callable[[], One], other: Callable[[], Other], rows: int = 0) -> tuple[One, Other]:
         """One after the other."""
         return one(), other()
+
+    @staticmethod
+    def followed(lead: Iterable[Item], follow: Callable[[Item], None], rows: int = 0) -> None:
+        """One after the other."""
+        for item in lead:
+            follow(item)
 
     @staticmethod
     def device_name() -> str:

@@ -13,6 +13,7 @@ swing a little, damping known to a factor of three, were 3.3 to 4.6 deviations o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -36,11 +37,12 @@ def with_profile(problem: Problem, at: Evaluation, found: Posterior) -> Posterio
     too.
     """
     covariance = _curvature(problem, at, found.noise_scale)
-    added = np.zeros_like(covariance)
+    added, nodes = np.zeros_like(covariance), problem.model.body.node_count
     for j, variable in enumerate(problem.variables.variables):
         if variable.name == STIFFNESS:
             look = _Look(problem, at, covariance, j, found.noise_scale)
-            std = np.sqrt(covariance[j, j]) * max(look.factor(-1.0), look.factor(1.0))
+            sides = problem.backend.beside(partial(look.factor, -1.0), partial(look.factor, 1.0), nodes)
+            std = np.sqrt(covariance[j, j]) * max(sides)
             more = max(std**2 / found.covariance[j, j] - 1.0, 0.0)  # frames that disagree may have widened it as far
             added += more * np.outer(found.covariance[:, j], found.covariance[:, j]) / found.covariance[j, j]
     wider = found.covariance + added
