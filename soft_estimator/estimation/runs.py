@@ -129,33 +129,38 @@ class PlainRun:
 
     def grow(self, frames: Sequence[Any]) -> None:
         """Go on through more frames, of which the first are the run's own (`grows_to`)."""
-        self.places = places_of(frames, self.simulation.model.integrator.step_s)
+        self.frames, self.places = frames, places_of(frames, self.simulation.model.integrator.step_s)
         steps = range(len(self.states) - 1, max(self.places) + 1)
         if self._tangent is None:
             for n in steps:
-                self._step(n, frames)
+                self._look(self._step(n))
         else:
-            follow_steps(self.simulation, (self._step(n, frames) for n in steps), self._follow)
-        self.frames, order = frames, range(len(frames))
+            follow_steps(self.simulation, map(self._step, steps), self._follow)
+        order = range(len(frames))
         self.seen = [self._seen[k] for k in order]
         self.residuals = [prediction.residual for prediction in self.seen]
         self.far = sum(prediction.far for prediction in self.seen)
         self.displacements = [self._u[k] for k in order]
         self.jacobian = None if self._tangent is None else np.concatenate([self._rows[k] for k in order])
 
-    def _step(self, n: int, frames: Sequence[Any]) -> Taken:
-        """The step from state n, and the frames that fall into it."""
-        state, to_host = self._state, self.simulation.backend.to_host
-        after, _, lin = self.simulation.step_keeping(state)
+    def _step(self, n: int) -> Taken:
+        """The step from state n."""
+        state = self._state
+        self._state, _, lin = self.simulation.step_keeping(state)
+        self.states.append(self._state)
+        return n, state, self._state, lin
+
+    def _look(self, taken: Taken) -> None:
+        """The frames that fall into a step."""
+        n, state, after, _ = taken
         for k, share in self.places.get(n, []):
+            frame, to_host = self.frames[k], self.simulation.backend.to_host
             at = FrameState(state, after, share, self.parameters, to_host)
-            self._seen[k], self._u[k] = self.kinds.of(frames[k]).predict(frames[k], at), at.u
-        self._state = after
-        self.states.append(after)
-        return n, state, after, lin
+            self._seen[k], self._u[k] = self.kinds.of(frame).predict(frame, at), at.u
 
     def _follow(self, taken: Taken) -> None:
-        """The changes through a step, and of the frames that fall into it."""
+        """The same with the changes through the step."""
+        self._look(taken)
         n, state, after, lin = taken
         changes, to_host = self._changes, self.simulation.backend.to_host
         assert self._tangent is not None and changes is not None

@@ -80,11 +80,13 @@ class Band:
 
     @cached_property
     def _some(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Every so many nodes (S,), the places of their blocks, and where each node's begin among those (S,)."""
+        """Every so many nodes (S,), the places of their blocks' diagonals (3, n) among all numbers of a matrix, and
+        where each node's begin among those (S,)."""
         row_start = self.pattern[0]
         some = np.arange(0, len(row_start) - 1, _EVERY)
         beside = [np.arange(row_start[i], row_start[i + 1]) for i in some]
-        return some, np.concatenate(beside), np.cumsum([0, *map(len, beside[:-1])])
+        diagonal = 9 * np.concatenate(beside) + np.array([[0], [4], [8]])
+        return some, diagonal, np.cumsum([0, *map(len, beside[:-1])])
 
     @classmethod
     def of(cls, device: DeviceBody) -> Band:
@@ -97,8 +99,8 @@ class Band:
         if not WORTH_NODES <= len(slot) <= MOST_NODES or self.across > MOST_ACROSS:
             return False
         # A_ii over Σ_j A_ij: stiffness over inertia, at a node like most, where nothing holds or touches the body.
-        some, beside, begin = self._some
-        trace = blocks[beside, 0] + blocks[beside, 4] + blocks[beside, 8]
+        some, diagonal, begin = self._some
+        trace = blocks.reshape(-1).take(diagonal).sum(axis=0)
         whole, own = np.maximum(np.add.reduceat(trace, begin), 1e-300), blocks[slot[some, 13]]
         ratio = float(np.median((own[:, 0] + own[:, 4] + own[:, 8]) / whole))
         return _PER_ITERATION * self.across**2 <= 0.5 * _ITERATIONS * ratio**0.5

@@ -14,7 +14,7 @@ from soft_estimator.backends.band_loops import BandOrder, Factor, Halves
 from soft_estimator.backends.cpu.compiled import njit, prange
 from soft_estimator.backends.cpu.lanes import LANES, all_as, lanes_of, nothing_of, put
 from soft_estimator.backends.cpu.linear import BREAKDOWN, CONVERGED, LIMIT
-from soft_estimator.backends.cpu.product import CHUNK
+from soft_estimator.backends.cpu.product import CHUNK, residual_of
 from soft_estimator.backends.cpu.product_many import residual_many
 from soft_estimator.backends.cpu.solve_many import squares_of_given
 
@@ -153,13 +153,17 @@ def solve_band_many(
     pattern, width = (row_start, column, blocks), b.shape[2]
     partial = np.zeros(((len(free) + CHUNK - 1) // CHUNK, width))
     r, square, found = np.empty_like(x), np.zeros(width), np.empty_like(x)
+    one = (b[:, :, 0], x[:, :, 0], free, r[:, :, 0]) if width == 1 else None
     reference = squares_of_given(pattern, b, x, free, r, partial)
     nothing = reference == 0.0  # solved by zero; from any guess it would never get there
     if nothing.any():
         x[:, :, nothing] *= (free == 0)[:, None, None]
     worst = np.inf
     for solves in range(min(limit, _TRIES) + 1):
-        residual_many(*pattern, b, x, free, r, partial, square)
+        if one is None:
+            residual_many(*pattern, b, x, free, r, partial, square)
+        else:
+            square[0] = residual_of(*pattern, *one, partial)
         if not (np.isfinite(square).all() and np.isfinite(reference).all()):
             return solves, np.inf, BREAKDOWN
         worst = float(np.sqrt(square / np.where(nothing, 1.0, reference)).max())

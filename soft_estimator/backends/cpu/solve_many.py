@@ -76,10 +76,8 @@ def squares_of_given(
     """Squares (B,) of what is given on the free nodes: right-hand sides, and held nodes that move. r (N, 3, B), partial
     (chunks, B): overwritten."""
     held, reference = np.flatnonzero(free == 0), np.zeros(b.shape[2])
-    if len(held) == 0:
-        return _squares(b)
-    if not x[held].any():
-        return _squares(b * free[:, None, None])
+    if len(held) == 0 or not x[held].any():
+        return _squares(b, free)
     residual_many(*pattern, b, x * (free == 0)[:, None, None], free, r, partial, reference)
     return reference
 
@@ -94,7 +92,9 @@ def _independent(r: np.ndarray, going: np.ndarray, unit: np.ndarray) -> tuple[np
     """
     _, turn = np.linalg.eigh(_products(r, going, 1.0 / unit))
     parts = _mixed(r, going, turn / unit[:, None])
-    size = np.sqrt(_squares(parts))  # of what they are, not what rounding makes of the products' eigenvalues
+    size = np.sqrt(
+        _squares(parts, np.ones(len(parts)))
+    )  # of what they are, not what rounding makes of the products' eigenvalues
     kept = np.flatnonzero(size > _SMALL)
     return np.ascontiguousarray(parts[:, :, kept]), (turn[:, kept] * unit[:, None]).T
 
@@ -116,10 +116,12 @@ def _products(nodal: np.ndarray, chosen: np.ndarray, factor: np.ndarray) -> np.n
 
 
 @njit(cache=True, fastmath=_FAST)
-def _squares(nodal: np.ndarray) -> np.ndarray:
-    """Sums of squares (B,) of a nodal array's columns (N, 3, B)."""
+def _squares(nodal: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Sums of squares (B,) of a nodal array's columns (N, 3, B) over the free nodes."""
     out = np.zeros(nodal.shape[2])
     for i in range(nodal.shape[0]):
+        if free[i] == 0:
+            continue
         for a in range(3):
             for j in range(nodal.shape[2]):
                 out[j] += np.float64(nodal[i, a, j]) * nodal[i, a, j]
