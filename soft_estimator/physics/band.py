@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 # Nodes from which on time matters, and up to which a factor takes no memory to speak of (94 MB); nodes across the band
 # up to which it is made sooner than multigrid's matrices.
 WORTH_NODES, MOST_NODES, MOST_ACROSS = 500, 20_000, 64
-# A factor takes as long as 0.0075 (nodes across)² iterations of block-Jacobi, of which a step to 1e-6 needs about
-# 12 √(stiffness over inertia): a beam of 42 nodes across and a ratio of 48 takes 84, its factor the time of 13.
-_PER_ITERATION, _ITERATIONS = 0.0075, 12.0
+# A factor and a solve take as long as 0.03 (nodes across)² iterations of block-Jacobi, of which a step to 1e-6 needs
+# about 12 √(stiffness over inertia): a beam of 42 nodes across and a ratio of 48 takes 84, directly the time of 57.
+# Changes along four directions take iterations three times as long as the motion, solves with its factor a third as
+# long: so directly the motion may take twice as long as by iterations.
+_PER_ITERATION, _ITERATIONS, _LONGER = 0.03, 12.0, 2.0
 _MOST_SPARE = 2  # factors whose memory is kept: a step's own and that of the step before
 _EVERY = 8  # nodes, of which one tells that ratio
 
@@ -95,7 +97,7 @@ class Band:
         return cls(place, body.row_start, body.column)
 
     def is_worth_it(self, blocks: np.ndarray, slot: np.ndarray) -> bool:
-        """Whether a factor takes less time than iterations, by the sizes and the matrix alone."""
+        """Whether motion and changes take less time by a factor, by the sizes and the matrix alone."""
         if not WORTH_NODES <= len(slot) <= MOST_NODES or self.across > MOST_ACROSS:
             return False
         # A_ii over Σ_j A_ij: stiffness over inertia, at a node like most, where nothing holds or touches the body.
@@ -103,7 +105,7 @@ class Band:
         trace = blocks.reshape(-1).take(diagonal).sum(axis=0)
         whole, own = np.maximum(np.add.reduceat(trace, begin), 1e-300), blocks[slot[some, 13]]
         ratio = float(np.median((own[:, 0] + own[:, 4] + own[:, 8]) / whole))
-        return _PER_ITERATION * self.across**2 <= 0.5 * _ITERATIONS * ratio**0.5
+        return _PER_ITERATION * self.across**2 <= _LONGER * _ITERATIONS * ratio**0.5
 
 
 def _give_back(spare: list[Factor], memory: Factor) -> None:
