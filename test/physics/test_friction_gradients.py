@@ -115,6 +115,7 @@ def test_fallback_steps_in_parts(body: Body, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(corotated, "LARGEST_SURPRISE", 0.0)
     monkeypatch.setattr(guard, "FALLBACK_PARTS", (2,))
     model = model_of(body, SCHEMES[0])
+    model = replace(model, solver=replace(model.solver, own_parts=False))  # which would be tried first, in vain
     first = Simulation(model, PARAMETERS)
     assert first.step(first.initial_state())[0].fallback_parts == 2
     check_simulation(lambda p: Simulation(model, p), model.complete(PARAMETERS), 2, judge=JUDGE[1:3])
