@@ -219,9 +219,9 @@ def test_diagnostics_go_on_when_the_clock_stands_still(peer: Any, processes: Any
 
 
 def test_a_node_that_is_cleaned_up_while_it_builds_has_no_window(peer: Any, processes: Any, scene_file: Path) -> None:
-    """The build takes longer than cleanup waits (some 70,000 cells are warmed up); what it makes then is left."""
+    """The build takes longer than cleanup waits (some 36,000 cells are warmed up); what it makes then is left."""
     finer = scene_file.with_name("finer.yaml")
-    finer.write_text(SCENE.replace("spacing_m: 0.025", "spacing_m: 0.002"))
+    finer.write_text(SCENE.replace("spacing_m: 0.025", "spacing_m: 0.0025"))
     process, _, _ = start(peer, processes, scene_file, autostart=False, scene=str(finer))
 
     def change(number: int) -> bool:
