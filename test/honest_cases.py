@@ -30,14 +30,14 @@ from soft_estimator.studies.estimate_setup import observe_truth
 TRUTH_PA = 30e3
 # What the grid does to an answer has tests of its own.
 QUICK: dict[str, Any] = {"max_iterations": 15, "grid_error_nodes": 0}
-OBSERVE: dict[str, Any] = {**ball()["observe"], "noise": {}, "points_per_frame": 200}
+OBSERVE: dict[str, Any] = {**ball()["observe"], "duration_s": 0.09, "noise": {}, "points_per_frame": 200}
 
 
 def true_scene(seed: int = 0, **changes: Any) -> Scene:
     """What happens: cells of 13 mm instead of 20, steps of 2.5 ms instead of 5."""
     data = ball(
         body={"shape": {"sphere": {"radius_m": 0.05, "center_m": [0, 0.075, 0]}}, "spacing_m": "13 mm"},
-        time={"step_s": "2.5 ms", "duration_s": 0.12},
+        time={"step_s": "2.5 ms", "duration_s": 0.09},
         observe={**OBSERVE, "every_steps": 6, "seed": seed},
     )
     return build_scene(load(SceneConfig, {**data, **changes}, "scene"), Path())
