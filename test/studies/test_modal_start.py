@@ -56,7 +56,7 @@ def test_a_beam_first_seen_in_mid_swing_tells_its_stiffness():
             "grid_error_nodes": 0,
         },
     }
-    frames = clouds(8)
+    frames = clouds(6)
     found = se.estimate(beam(0.01, 0.005, start={"modes": {"count": 4}}, **told), frames, backend="cpu")
     e = found["youngs_modulus_pa"]
     assert e.value == pytest.approx(YOUNG, rel=0.02) and e.interval[0] < YOUNG < e.interval[1] and e.observable

@@ -50,10 +50,10 @@ def scene_of(**changes: Any) -> Scene:
         "material": {"youngs_modulus_pa": 8000, "density_kg_m3": 400, "stiffness_damping_s": 0.003},
         "initial": {"rotation_rad": [0.1, 0.0, 0.1], "velocity_m_s": [0.7, -0.5, 0]},
         "obstacles": [SHELF, WALL],
-        "time": {"step_s": 0.0025, "duration_s": 0.15},
+        "time": {"step_s": 0.00375, "duration_s": 0.15},
         "observe": {
             "cameras": [{"eye_m": [-0.1, 0.15, 0.35], "target_m": [0.03, -0.02, 0], "horizontal_fov_rad": 0.4}],
-            "every_steps": 6,
+            "every_steps": 4,
             "points_per_frame": 400,
         },
         "estimate": {"parameters": ASKED, "guess": GUESS, "known_to": EXACT | {"obstacle_shift_m": 0}},
@@ -71,8 +71,8 @@ def test_a_shelf_and_a_wall_are_found_each_by_itself() -> None:
     """The truth is on half the spacing in half the step: all within their intervals, which are narrower than what the
     guesses were off."""
     scene, backend = scene_of(), choose_backend("cpu")
-    half = replace(scene.config, time=replace(scene.config.time, step_s=0.00125))
-    half = replace(half, observe=replace(half.observe, every_steps=12))
+    half = replace(scene.config, time=replace(scene.config.time, step_s=0.001875))
+    half = replace(half, observe=replace(half.observe, every_steps=8))
     fine = on_finer_grid(replace(scene, config=half))
     frames = observe_truth(fine, carry_field(fine.body), backend)
     found = {e.label: e for e in estimate_scene(scene, backend, frames=frames).posterior.estimates}
