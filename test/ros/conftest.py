@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def domain() -> Iterator[int]:
-    """A domain id that no other test on this machine uses."""
+@contextmanager
+def free_domain(number: int = 0) -> Iterator[int]:
+    """A domain id that no other test on this machine uses; number: of those that this process has at a time."""
     pytest.importorskip("rclpy")
     from soft_estimator.ros.transport import transport_environment
 
@@ -30,10 +31,16 @@ def domain() -> Iterator[int]:
     try:
         from domain_coordinator import domain_id
     except ImportError:
-        yield 1 + os.getpid() % 100
+        yield 1 + (os.getpid() + 50 * number) % 100
         return
-    with domain_id() as number:
-        yield int(number)
+    with domain_id() as free:
+        yield int(free)
+
+
+@pytest.fixture
+def domain() -> Iterator[int]:
+    with free_domain() as free:
+        yield free
 
 
 class Peer:
@@ -106,14 +113,20 @@ class Peer:
         rclpy.shutdown(context=self.context)
 
 
-@pytest.fixture
-def peer(domain: int) -> Iterator[Peer]:
+@contextmanager
+def peer_in(domain: int) -> Iterator[Peer]:
     from diagnostic_msgs.msg import DiagnosticArray
 
     made = Peer(domain)
     made.listen(DiagnosticArray, "/diagnostics", 100)
     yield made
     made.close()
+
+
+@pytest.fixture
+def peer(domain: int) -> Iterator[Peer]:
+    with peer_in(domain) as made:
+        yield made
 
 
 class Processes:
@@ -164,3 +177,12 @@ def processes(domain: int, tmp_path: Path) -> Iterator[Processes]:
     made = Processes(domain, tmp_path)
     yield made
     made.end()
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Peer, Processes]]:
+    """A peer and processes for all tests of a file that ask the same node: it takes seconds to start one."""
+    with free_domain(1) as domain, peer_in(domain) as made:
+        processes = Processes(domain, tmp_path_factory.mktemp("together"))
+        yield made, processes
+        processes.end()

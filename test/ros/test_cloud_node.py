@@ -72,6 +72,14 @@ def start(peer: Any, processes: Any, **parameters: Any) -> tuple[Any, Any, list[
     return process, publisher, found
 
 
+@pytest.fixture(scope="module")
+def node(together: Any) -> tuple[Any, Any, Any, Any, list[Any]]:
+    """A node without settings of its own, for all that may be told and asked of the same one: who speaks to it, its
+    processes, itself, what sends it clouds and what it found."""
+    peer, processes = together
+    return peer, processes, *start(peer, processes)
+
+
 def send_until(peer: Any, publisher: Any, message: Any, condition: Any, what: str) -> Any:
     def again() -> Any:
         publisher.publish(message)
@@ -89,8 +97,8 @@ def says(peer: Any, text: str) -> Any:
     return look
 
 
-def test_the_ball_and_the_table_are_found(peer: Any, processes: Any) -> None:
-    process, publisher, found = start(peer, processes)
+def test_the_ball_and_the_table_are_found(node: Any) -> None:
+    peer, _, _, publisher, found = node
     message = cloud(100.0)
     planes = peer.heard["support_plane"]
     send_until(
@@ -107,8 +115,6 @@ def test_the_ball_and_the_table_are_found(peer: Any, processes: Any) -> None:
     normal, offset = plane_of(planes[-1])
     np.testing.assert_allclose(normal, [0, 0, 1], atol=1e-3)
     assert abs(offset) < 1e-3
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
 
 
 def test_a_box_that_stands_there_is_told_and_none_of_the_object(peer: Any, processes: Any) -> None:
@@ -137,8 +143,8 @@ def test_a_box_that_stands_there_is_told_and_none_of_the_object(peer: Any, proce
     assert np.abs(np.linalg.norm(alone - CENTRE, axis=1) - RADIUS).max() < 0.004
 
 
-def test_bad_clouds_are_told_and_good_ones_still_work(peer: Any, processes: Any) -> None:
-    process, publisher, found = start(peer, processes)
+def test_bad_clouds_are_told_and_good_ones_still_work(node: Any) -> None:
+    peer, _, process, publisher, found = node
     flat = message_from_points(Header(stamp=stamp_of(200.0), frame_id="camera"), POINTS)
     flat.fields = [f for f in flat.fields if f.name != "z"]
     short = cloud(200.0)
@@ -195,9 +201,10 @@ def test_tf2_tells_where_the_camera_is_and_is_told(peer: Any, processes: Any) ->
     listener.unregister()
 
 
-def test_jumps_in_time_are_told(peer: Any, processes: Any) -> None:
+def test_jumps_in_time_are_told(node: Any) -> None:
     """A pause in the log, a clock that runs back as a warning."""
-    process, publisher, found = start(peer, processes)
+    peer, processes, process, publisher, found = node
+    found.clear()
     send_until(peer, publisher, cloud(300.0), lambda: [m for m in found if m.width], "object points come")
 
     def gap_is_told() -> bool:
@@ -232,15 +239,19 @@ def set_parameter(peer: Any, name: str, value: ParameterValue) -> Any:
     return peer.call(SetParametersAtomically, "/cloud_node/set_parameters_atomically", request).result
 
 
-def test_settings_change_while_it_runs(peer: Any, processes: Any) -> None:
-    _, publisher, found = start(peer, processes)
-    send_until(peer, publisher, cloud(1.0), lambda: [m for m in found if m.width], "object points come")
+def test_settings_change_while_it_runs_and_it_ends_by_ctrl_c(node: Any) -> None:
+    """The last that this node is asked."""
+    peer, _, process, publisher, found = node
+    found.clear()
+    send_until(peer, publisher, cloud(401.0), lambda: [m for m in found if m.width > 100], "object points come")
     assert set_parameter(peer, "finder.point_budget", ParameterValue(type=2, integer_value=100)).successful
     found.clear()
-    send_until(peer, publisher, cloud(2.0), lambda: [m for m in found if 0 < m.width <= 100], "fewer points come")
+    send_until(peer, publisher, cloud(402.0), lambda: [m for m in found if 0 < m.width <= 100], "fewer points come")
     refused = set_parameter(peer, "finder.noise.max_depth_m", ParameterValue(type=3, double_value=0.05))
     assert not refused.successful
     assert "min_depth_m = 0.1 must be below max_depth_m" in refused.reason
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
 
 
 def test_a_wrong_parameter_ends_it_with_one_line(processes: Any) -> None:
