@@ -124,8 +124,18 @@ def test_a_falling_body_tells_nothing_of_its_stiffness(peer: Any, processes: Any
     assert process.wait(20) == 0
 
 
-def test_bad_frames_and_jumps_are_told_and_good_frames_still_count(peer: Any, processes: Any, scene_file: Path) -> None:
-    process, estimates, falling = start(peer, processes, scene_file)
+@pytest.fixture(scope="module")
+def node(together: Any) -> tuple[Any, Any, Any, list[Any], Falling]:
+    """A node without settings of its own, for all that may be told and asked of the same one: who speaks to it, its
+    processes, itself, its estimates and what sends it frames."""
+    peer, processes = together
+    path = processes.folder / "falling_ball.yaml"
+    path.write_text(SCENE)
+    return peer, processes, *start(peer, processes, path)
+
+
+def test_bad_frames_and_jumps_are_told_and_good_frames_still_count(node: Any) -> None:
+    peer, _, process, estimates, falling = node
     falling.fall(100.0)
     peer.until(lambda: estimates, 120, "there is an estimate")
     flat = falling.message(100.0, 0.2)
@@ -147,6 +157,42 @@ def test_bad_frames_and_jumps_are_told_and_good_frames_still_count(peer: Any, pr
             return any(m.status[0].level == OK and 0 <= seconds_of(m.header.stamp) - begin < 1 for m in estimates)
 
         peer.until(of_this_fall, 90, f"estimates after a jump {text}")
+    assert process.poll() is None
+
+
+def test_the_window_may_be_changed_but_not_its_start(node: Any) -> None:
+    peer = node[0]
+
+    def change(name: str, value: ParameterValue) -> Any:
+        request = SetParametersAtomically.Request(parameters=[Parameter(name=name, value=value)])
+        return peer.call(SetParametersAtomically, f"/{NODE}/set_parameters_atomically", request).result
+
+    assert change("window.iterations", ParameterValue(type=2, integer_value=1)).successful
+    refused = change("window.grow_to_frames", ParameterValue(type=2, integer_value=5))
+    assert refused.reason == "window.grow_to_frames = 5 must be at least frames (10)"
+    refused = change("window.start", ParameterValue(type=4, string_value="scene"))
+    assert refused.reason == "window.start cannot change while the node runs; start it anew"
+    assert "read-only" in change("scene", ParameterValue(type=4, string_value="other")).reason
+
+
+def test_a_transition_that_is_not_open_is_refused_and_the_node_lives(node: Any) -> None:
+    """rclpy 7.1 raises out of spin there. A manager that configures a node which has started itself is content. The
+    last that this node is asked: it is shut down."""
+    peer, processes, process, _, _ = node
+
+    def change(number: int, label: str = "") -> bool:
+        request = ChangeState.Request(transition=Transition(id=number, label=label))
+        return bool(peer.call(ChangeState, f"/{NODE}/change_state", request).success)
+
+    assert change(Transition.TRANSITION_CONFIGURE) and change(0, "activate")  # it is active already
+    assert not change(Transition.TRANSITION_CLEANUP)  # not from active
+    assert not change(0, "fly") and not change(200)
+    told = "is not possible while the node is active"
+    peer.until(lambda: told in processes.output(process), 60, "the log says why")
+    assert change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
+    for name in ("start", "stop", "reset", "save", "export"):
+        answer = peer.call(Trigger, f"/{NODE}/{name}", Trigger.Request())
+        assert not answer.success and answer.message == "the node was shut down; start its process anew"
     assert process.poll() is None
 
 
@@ -174,28 +220,6 @@ def test_the_life_cycle_can_be_driven_from_outside(peer: Any, processes: Any, sc
     assert state() == State.PRIMARY_STATE_UNCONFIGURED
     answer = peer.call(Trigger, f"/{NODE}/start", Trigger.Request())  # configures and activates
     assert answer.success and state() == State.PRIMARY_STATE_ACTIVE
-
-
-def test_a_transition_that_is_not_open_is_refused_and_the_node_lives(
-    peer: Any, processes: Any, scene_file: Path
-) -> None:
-    """rclpy 7.1 raises out of spin there. A manager that configures a node which has started itself is content."""
-    process, _, _ = start(peer, processes, scene_file)
-
-    def change(number: int, label: str = "") -> bool:
-        request = ChangeState.Request(transition=Transition(id=number, label=label))
-        return bool(peer.call(ChangeState, f"/{NODE}/change_state", request).success)
-
-    assert change(Transition.TRANSITION_CONFIGURE) and change(0, "activate")  # it is active already
-    assert not change(Transition.TRANSITION_CLEANUP)  # not from active
-    assert not change(0, "fly") and not change(200)
-    told = "is not possible while the node is active"
-    peer.until(lambda: told in processes.output(process), 60, "the log says why")
-    assert change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
-    for name in ("start", "stop", "reset", "save", "export"):
-        answer = peer.call(Trigger, f"/{NODE}/{name}", Trigger.Request())
-        assert not answer.success and answer.message == "the node was shut down; start its process anew"
-    assert process.poll() is None
 
 
 def test_diagnostics_go_on_when_the_clock_stands_still(peer: Any, processes: Any, scene_file: Path) -> None:
@@ -260,18 +284,3 @@ def test_the_support_plane_is_used_where_asked_for(
     falling.fall(100.0)
     peer.until(lambda: estimates and planes, 120, "the fall is explained")
     assert plane_of(planes[-1])[1] == pytest.approx(offset_m, abs=0.2)
-
-
-def test_the_window_may_be_changed_but_not_its_start(peer: Any, processes: Any, scene_file: Path) -> None:
-    start(peer, processes, scene_file)
-
-    def change(name: str, value: ParameterValue) -> Any:
-        request = SetParametersAtomically.Request(parameters=[Parameter(name=name, value=value)])
-        return peer.call(SetParametersAtomically, f"/{NODE}/set_parameters_atomically", request).result
-
-    assert change("window.iterations", ParameterValue(type=2, integer_value=1)).successful
-    refused = change("window.grow_to_frames", ParameterValue(type=2, integer_value=5))
-    assert refused.reason == "window.grow_to_frames = 5 must be at least frames (10)"
-    refused = change("window.start", ParameterValue(type=4, string_value="scene"))
-    assert refused.reason == "window.start cannot change while the node runs; start it anew"
-    assert "read-only" in change("scene", ParameterValue(type=4, string_value="other")).reason
