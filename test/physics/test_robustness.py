@@ -312,14 +312,15 @@ def test_slivers_do_not_ruin_the_conditioning():
 @pytest.mark.parametrize(("seed", "number"), [(0, 0), (0, 32), (0, 38), (11, 133), (11, 176)])
 def test_steps_too_large_for_the_motion_do_not_feed_energy_in(seed: int, number: int) -> None:
     """Random scenes of the long run that gained energy before such steps were taken again: those of seed 0 1e10-fold
-    and more, those of seed 11 half and all of what they can draw on.
+    and more in the end, those of seed 11 half and all of what they can draw on. Within these thirty steps it is half
+    (0, 0), twice (0, 32) and 8e14 times (0, 38) of it where no step is guarded.
 
     Scene 0, 0 (HHT) and 0, 32 (θ = ½) turn cells further than foreseen, 0, 38 meets a stiff plane with extrapolated
     contact, 11, 133 starts with a motion that what holds it does not allow, 11, 176 lands on a stiff plane with large
     steps. Now none gains a tenth, and some steps are taken again in parts; the last one, in contact all along, may
     for a moment gain what the guard lets a step in contact gain, and loses it within the next few.
     """
-    record = run_scene(seed, number, 60)
+    record = run_scene(seed, number, 30)
     assert record["retaken"] > 0 and not record["failure"]
     assert record["gain"] < (LARGEST_GAIN_IN_CONTACT if (seed, number) == (11, 176) else 0.1)
 
