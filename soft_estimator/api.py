@@ -22,7 +22,7 @@ import numpy as np
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.config import SceneConfig
 from soft_estimator.estimation.fitting.parameter_posterior import ParameterPosterior
-from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate, shown_label
 from soft_estimator.estimation.residuals.observed_frame import ObservedFrame
 from soft_estimator.pictures.result_plots import draw_posterior, png_of
 from soft_estimator.pictures.wording import choose_unit, plain_name, with_deviation
@@ -102,7 +102,7 @@ class Result(Mapping[str, Quantity]):
         title: str,
     ) -> None:
         self.posterior, self.detail, self._save, self._title = posterior, detail, save, title
-        self._all = {_plain_label(e.label, answers): e for e in answers}
+        self._all = {shown_label(e.label, answers): e for e in answers}
 
     def __getitem__(self, name: str) -> Quantity:
         if name not in self._all:
@@ -336,9 +336,3 @@ def _observed(number: int, row: Any, noise_m: float | None) -> ObservedFrame:
             f"{len(points)} points"
         )
     return ObservedFrame.of(float(row[0]), points, std)
-
-
-def _plain_label(label: str, beside: Sequence[Estimate]) -> str:
-    """A parameter's name; the stiffness of a body of one material carries no number."""
-    alone = all(e.label != "youngs_modulus_pa[1]" for e in beside)
-    return "youngs_modulus_pa" if alone and label == "youngs_modulus_pa[0]" else label

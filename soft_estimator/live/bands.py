@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate, shown_label, shown_labels
 from soft_estimator.estimation.variables import Variables
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.scene.scene import Scene
@@ -32,7 +33,7 @@ class BandView:
     """Draws estimates on scales that are set by the first ones: logarithmic for positive quantities.
 
     Args:
-        guess: first guesses by label; truth: true values by label, where known.
+        guess: first guesses by published label; truth: true values, likewise, where known.
     """
 
     def __init__(self, guess: Mapping[str, float] | None = None, truth: Mapping[str, float] | None = None) -> None:
@@ -41,8 +42,9 @@ class BandView:
 
     def lines(self, estimates: Sequence[Estimate]) -> list[str]:
         """One line a parameter."""
-        width = max((len(e.label) for e in estimates), default=0)
-        return [self._line(e, width) for e in estimates]
+        shown = [replace(e, label=shown_label(e.label, estimates)) for e in estimates]
+        width = max((len(e.label) for e in shown), default=0)
+        return [self._line(e, width) for e in shown]
 
     def _line(self, e: Estimate, width: int) -> str:
         scale, unit = _SHORT.get(e.unit, (1.0, e.unit))
@@ -105,4 +107,4 @@ def true_values(scene: Scene) -> dict[str, float]:
 
 
 def _by_label(variables: Variables, parameters: Parameters) -> dict[str, float]:
-    return {v.label: float(x) for v, x in zip(variables.variables, variables.natural_of(parameters))}
+    return {label: float(x) for label, x in zip(shown_labels(variables.labels), variables.natural_of(parameters))}

@@ -11,10 +11,11 @@ import numpy as np
 from soft_estimator.backends.choose import choose_backend
 from soft_estimator.backends.interface import Backend
 from soft_estimator.config import SceneConfig
+from soft_estimator.estimation.fitting.uncertainty import shown_label
 from soft_estimator.estimation.long_work import TimeLimit, TimeUp
 from soft_estimator.measuring.fit import TABLE, Fit, add_obstacles, fit_drops, let_rub, make_live, scene_plain
 from soft_estimator.measuring.looking import MeasureOptions, NotMeasured, Seen, look_at
-from soft_estimator.measuring.measurement import Measurement, shown_label
+from soft_estimator.measuring.measurement import Measurement
 from soft_estimator.measuring.sightings import Progress
 from soft_estimator.perception.primitives import PLAIN
 from soft_estimator.perception.scan import with_cells

@@ -150,12 +150,6 @@ class Measurement:
         return [folder / name for name in self.files()]
 
 
-def shown_label(label: str, beside: tuple[Estimate, ...]) -> str:
-    """A parameter's name; the stiffness of a body of one material carries no number."""
-    alone = all(e.label != "youngs_modulus_pa[1]" for e in beside)
-    return "youngs_modulus_pa" if alone and label == "youngs_modulus_pa[0]" else label
-
-
 def _row(e: Estimate) -> dict[str, Any]:
     return {
         "name": e.label, "title": plain_name(e.label), "unit": e.unit, "value": e.value, "std": e.std,

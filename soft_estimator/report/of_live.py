@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate, shown_label
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.refusals import Refusals
 from soft_estimator.pictures.wording import plain_name
@@ -99,7 +99,7 @@ class LiveHistory:
         newest = self.last.parameters if self.last is not None else self.estimates[-1][2] if self.estimates else ()
         return [
             ReportParameter(
-                name=_shown(e.label, newest), unit=e.unit, value=e.value, std=e.std, low=e.low, high=e.high,
+                name=shown_label(e.label, newest), unit=e.unit, value=e.value, std=e.std, low=e.low, high=e.high,
                 truth=truth.get(e.label), observable=e.observable, reason=e.reason,
                 mostly=e.mostly,
             )
@@ -115,9 +115,8 @@ class LiveHistory:
         for j, e in enumerate(rows[-1][2]):
             value, low, high = (np.array([getattr(r[2][j], n) for r in rows]) for n in ("value", "low", "high"))
             wide = e.unit in ("Pa", "s", "1/s") and low.min() > 0 and value.max() > 5 * value.min()
-            out.append(
-                Series(_shown(e.label, rows[-1][2]), e.unit, at, value, low, high, truth=truth.get(e.label), log=wide)
-            )
+            name, true = shown_label(e.label, rows[-1][2]), truth.get(e.label)
+            out.append(Series(name, e.unit, at, value, low, high, truth=true, log=wide))
         return out
 
     def _single(self, start_s: float, column: int, name: str, unit: str) -> Series | None:
@@ -136,7 +135,7 @@ class LiveHistory:
                 continue
             share = float(np.mean([r[j].low <= truth[e.label] <= r[j].high for r in rows]))
             if share < LEAST_COVERAGE:
-                name = plain_name(_shown(e.label, rows[-1]))
+                name = plain_name(shown_label(e.label, rows[-1]))
                 lines.append(f"{name}: only {100 * share:.0f} % of the 95 % intervals held the true value.")
         return lines
 
@@ -198,9 +197,3 @@ def _once(lines: Sequence[str]) -> list[str]:
 def _not_used(refusals: Refusals) -> list[tuple[str, str]]:
     """Why frames were not used, a row a reason."""
     return [(f"not used: {item.example}", f"{item.count} frames") for item in refusals.most_first()]
-
-
-def _shown(label: str, beside: Sequence[Estimate]) -> str:
-    """A parameter's label; the stiffness of a body of one material carries no number."""
-    alone = all(e.label != "youngs_modulus_pa[1]" for e in beside)
-    return "youngs_modulus_pa" if alone and label == "youngs_modulus_pa[0]" else label

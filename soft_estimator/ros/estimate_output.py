@@ -13,10 +13,11 @@ from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from std_msgs.msg import Float64, Float64MultiArray
 from visualization_msgs.msg import Marker
 
+from soft_estimator.estimation.fitting.uncertainty import shown_labels
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.ros.conversions import header_at
 from soft_estimator.ros.drawings import plane_marker, plane_pose, pose_of
-from soft_estimator.ros.reports import Delay, estimate_message, shown, shown_names, state_message, topic_of
+from soft_estimator.ros.reports import Delay, estimate_message, shown_names, state_message, topic_of
 from soft_estimator.ros.transforms import transform_publisher, transforms_message
 from soft_estimator.scene.scene import Scene
 
@@ -49,7 +50,7 @@ class EstimateOutput:
 
     def offer(self, labels: list[str]) -> None:
         """Have the topics of single numbers there before there is a number."""
-        for name in shown(labels):
+        for name in shown_labels(labels):
             self._single_publisher(name)
 
     def _single_publisher(self, name: str) -> Any:

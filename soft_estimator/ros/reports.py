@@ -13,7 +13,7 @@ from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from std_msgs.msg import Float64MultiArray, Header, MultiArrayDimension
 
-from soft_estimator.estimation.fitting.uncertainty import Estimate
+from soft_estimator.estimation.fitting.uncertainty import Estimate, shown_labels
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.parameters import REGISTRY
 from soft_estimator.physics.parameters import Parameters
@@ -32,13 +32,7 @@ def key_values(values: dict[str, Any]) -> list[KeyValue]:
 
 def shown_names(parameters: tuple[Estimate, ...]) -> list[str]:
     """Names to publish under."""
-    return shown([p.label for p in parameters])
-
-
-def shown(labels: list[str]) -> list[str]:
-    """Labels as names to publish under; the stiffness of a body of one material carries no number."""
-    alone = "youngs_modulus_pa[1]" not in labels
-    return ["youngs_modulus_pa" if alone and label == "youngs_modulus_pa[0]" else label for label in labels]
+    return shown_labels([p.label for p in parameters])
 
 
 def topic_of(name: str) -> str:

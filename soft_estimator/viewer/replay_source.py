@@ -12,6 +12,7 @@ import numpy as np
 from soft_estimator.backends.interface import Backend
 from soft_estimator.camera.rendering import watch_scene
 from soft_estimator.camera.scene_cameras import scene_cameras
+from soft_estimator.estimation.fitting.uncertainty import shown_label
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.replay import camera_pose, true_values
@@ -141,10 +142,9 @@ def estimate_update(
 
 def parameters_now(estimate: LiveEstimate, truth: Mapping[str, float]) -> tuple[ParameterNow, ...]:
     """The parameters of an estimate."""
-    alone = all(p.label != "youngs_modulus_pa[1]" for p in estimate.parameters)
     return tuple(
         ParameterNow(
-            name="youngs_modulus_pa" if alone and p.label == "youngs_modulus_pa[0]" else p.label,
+            name=shown_label(p.label, estimate.parameters),
             unit=p.unit, value=p.value, low=p.low, high=p.high, observable=p.observable, reason=p.reason,
             truth=truth.get(p.label),
         )

@@ -11,16 +11,22 @@ from soft_estimator.scene.variables import variables_of
 
 
 def test_every_estimated_number_has_its_truth_and_its_guess() -> None:
-    """A region's stiffness is published as youngs_modulus_pa[0], and marked as that."""
+    """The stiffness of a body of one material is published without a number, and marked as that, whether an estimate
+    comes from the window or from a topic."""
     scene = scene_of()
     assert scene.config.estimate is not None
     variables, view = variables_of(scene, scene.config.estimate), band_view(scene)
-    assert set(view.truth) == set(view.guess) == set(variables.labels) == set(true_values(scene))
-    label = "youngs_modulus_pa[0]"
-    assert view.truth[label] == scene.parameters.youngs_modulus_pa[0] and np.isfinite(view.guess[label])
-    true = view.truth[label]
-    line = view.lines([Estimate(label, "Pa", 1.1 * true, 0.1 * true, 0.9 * true, 1.3 * true, True, "", 0.1 * true)])[0]
-    assert f"truth {true / 1e3:.4g} (+10.0 %)" in line and "┃" in line and "●" in line
+    label, published = "youngs_modulus_pa[0]", "youngs_modulus_pa"
+    labels = {published if name == label else name for name in variables.labels}
+    assert published in labels
+    assert set(view.truth) == set(view.guess) == labels == set(true_values(scene))
+    assert view.truth[published] == scene.parameters.youngs_modulus_pa[0] and np.isfinite(view.guess[published])
+    true = view.truth[published]
+    for name in (label, published):
+        e = Estimate(name, "Pa", 1.1 * true, 0.1 * true, 0.9 * true, 1.3 * true, True, "", 0.1 * true)
+        line = view.lines([e])[0]
+        assert line.startswith(f"  {published} ") and f"truth {true / 1e3:.4g} (+10.0 %)" in line
+        assert "┃" in line and "●" in line
 
 
 STIFFNESS = Estimate("youngs_modulus_pa", "Pa", 12840.0, 290.0, 12280.0, 13420.0, True, "")

@@ -12,11 +12,14 @@ pytest.importorskip("rclpy")
 
 from builtin_interfaces.msg import Time
 from std_msgs.msg import Header
+from tiny_ball import scene_of
 
 from soft_estimator.estimation.fitting.uncertainty import Estimate
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
+from soft_estimator.live.bands import true_values
 from soft_estimator.physics.parameters import Parameters
 from soft_estimator.ros import reports
+from soft_estimator.scene.variables import variables_of
 
 RNG = np.random.default_rng(0)
 
@@ -64,6 +67,17 @@ def test_several_materials_keep_their_numbers() -> None:
     names = reports.shown_names(estimate(regions=2).parameters)
     assert names[:2] == ["youngs_modulus_pa[0]", "youngs_modulus_pa[1]"]
     assert [reports.topic_of(n) for n in names] == ["youngs_modulus_pa_0", "youngs_modulus_pa_1", "plane_normal_1"]
+
+
+def test_a_number_is_published_under_the_name_that_its_truth_has() -> None:
+    """So the demo's table, report and metrics find the truth beside every number, the stiffness, too."""
+    scene = scene_of()
+    assert scene.config.estimate is not None
+    labels = variables_of(scene, scene.config.estimate).labels
+    assert "youngs_modulus_pa[0]" in labels
+    rows = tuple(Estimate(label, "", 1.0, 0.1, 0.8, 1.2, True, "") for label in labels)
+    published = reports.values_in(reports.estimate_message(Header(), estimate(parameters=rows), "ball"))
+    assert set(published) - {"window"} == set(true_values(scene))
 
 
 @pytest.mark.parametrize("regions", [1, 3])

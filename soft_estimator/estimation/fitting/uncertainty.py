@@ -44,6 +44,18 @@ class Estimate:
     mostly: str = ""
 
 
+def shown_labels(labels: Sequence[str]) -> list[str]:
+    """Labels as they are published: the stiffness of a body of one material carries no number."""
+    alone = "youngs_modulus_pa[1]" not in labels
+    return ["youngs_modulus_pa" if alone and label == "youngs_modulus_pa[0]" else label for label in labels]
+
+
+def shown_label(label: str, beside: Sequence[Estimate]) -> str:
+    """The same of one label, among these estimates."""
+    labels = [e.label for e in beside]
+    return dict(zip(labels, shown_labels(labels))).get(label, label)
+
+
 @dataclass(frozen=True)
 class Posterior:
     """Gaussian posterior of θ around a minimum.
