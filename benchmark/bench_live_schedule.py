@@ -1,15 +1,17 @@
 """The live estimator's time table without a graph: drops, a late cloud node and a late window, in virtual time.
 
     python benchmark/bench_live_schedule.py [--seconds 40] [--seeds 4] [--first 0] [--slower 1.4] [--cloud-ms 75]
-                                            [--scene demo_drop] [--json FILE]
+                                            [--scene demo_drop] [--count] [--json FILE]
 
 What the graph of nodes does (`bench_live_graph`) depends on what else the machine does in that minute: of the same code
 it gave 7 to 50 estimates in 40 s. Here one process takes in what a camera sends at 30 frames a second in drops, begun
 anywhere, after a cloud node with a queue of its own; the clock goes on by the processor's seconds that each update
 takes, times --slower, as if other nodes had their share. So versions can be compared by a few seeds. Printed for each:
 estimates, those vouched for and when the first came, their age [s] at 50 and 99 %, the longest update, and the worst
-vouched-for E in its deviations. The drops are our own simulator's, on the estimate's grid: how right E is others tell
-(`bench_live_drops`). A node waits for a first motion ten seconds at most; this waits until it is worked out.
+vouched-for E in its deviations. With --count the clock goes on by the steps that are simulated, as they take on one
+slow core (`step_clock`): the same run on any machine. The drops are our own simulator's, on 0.7 of the estimate's
+spacing and in an eighth of its steps: how right E is others tell, too (`bench_live_drops`). A node waits for a first
+motion ten seconds at most; this waits until it is worked out.
 """
 
 from __future__ import annotations
@@ -25,13 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from step_clock import StepClock
 
 from soft_estimator.backends.cpu import CpuBackend
 from soft_estimator.camera.rendering import watch_scene
 from soft_estimator.camera.scene_cameras import scene_cameras
+from soft_estimator.config import SceneConfig
 from soft_estimator.config_live import WindowConfig
 from soft_estimator.estimation.window.live_estimate import LiveEstimate
-from soft_estimator.estimation.window.sliding_window import SlidingWindow
 from soft_estimator.live.newest_first import NewestFirst, need_of
 from soft_estimator.live.pipeline import LivePipeline
 from soft_estimator.live.replay_config import finder_for
@@ -45,6 +48,7 @@ from soft_estimator.scene.scene import Scene, build_scene
 PAUSE_S = 2.5  # between two drops, as in the demo
 SPREAD = 0.2  # of what an update takes, as a logarithm: others need the processors now more, now less
 CLOUD_SPREAD = 0.4
+FINER, SHORTER = 0.7, 8  # the truth's spacing over the estimate's; its steps in one of the estimate's
 
 
 @dataclass
@@ -54,6 +58,14 @@ class Frame:
     stamp_s: float
     found: ObjectPoints
     comes_s: float = 0.0
+
+
+def finer(config: SceneConfig) -> SceneConfig:
+    """The truth: the same on smaller cells and in shorter steps."""
+    body, step_s = config.body, config.time.step_s
+    if body.spacing_m is not None:
+        body = replace(body, spacing_m=FINER * body.spacing_m)
+    return replace(config, body=body, time=replace(config.time, step_s=step_s / SHORTER))
 
 
 def one_drop(scene: Scene) -> tuple[list[Frame], np.ndarray]:
@@ -116,17 +128,20 @@ class Told:
 class Table:
     """A window that takes in frames as `estimator_node` does, by a clock of its own."""
 
-    window: SlidingWindow
+    scene: Scene
+    sensor_m: np.ndarray
     frames: list[Frame]
     slower: float
     rng: np.random.Generator
+    took: Callable[[], float] = time.thread_time  # seconds of work so far
     now_s: float = 0.0
     longest_s: float = 0.0
     told: list[Told] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._waiting: list[Frame] = []
-        self._next, self._begun, self._factor = 0, time.thread_time(), self.slower
+        self._next, self._begun, self._factor = 0, self.took(), self.slower
+        self.window = build_window(self.scene, WindowConfig(), sensor_m=self.sensor_m, clock=self._clock)
         settings = EstimatorSettings()
         self._order = NewestFirst(settings.longest_gap_s, settings.most_behind_s, self.window.config.jump_s)
         self.window.hurry = self._hurry
@@ -136,15 +151,19 @@ class Table:
             self._waiting.append(self.frames[self._next])
             self._next += 1
 
+    def _clock(self) -> float:
+        return self.now_s + (self.took() - self._begun) * self._factor
+
     def _hurry(self) -> bool:
-        self._arrive(self.now_s + (time.thread_time() - self._begun) * self._factor)
+        self._arrive(self._clock())
         return bool(self._waiting)
 
     def _timed(self, work: Callable[[], LiveEstimate | None]) -> None:
-        self._begun, self._factor = time.thread_time(), self.slower * self.rng.lognormal(0.0, SPREAD)
+        self._begun, self._factor = self.took(), self.slower * self.rng.lognormal(0.0, SPREAD)
         said = work()
-        took_s = (time.thread_time() - self._begun) * self._factor
-        self.now_s, self.longest_s = self.now_s + took_s, max(self.longest_s, took_s)
+        took_s = self._clock() - self.now_s
+        self.now_s, self._begun = self.now_s + took_s, self.took()
+        self.longest_s = max(self.longest_s, took_s)
         if said is not None and said.status == "tracking":
             e = said.parameters[0]
             self.told.append(Told(self.now_s, self.now_s - said.stamp_s, e.value, e.std, e.observable and said.settled))
@@ -208,17 +227,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed, default: 0")
     parser.add_argument("--slower", type=float, default=1.4, help="times what an update takes here, default: 1.4")
     parser.add_argument("--cloud-ms", type=float, default=75.0, help="the cloud node's for a frame [ms], default: 75")
+    parser.add_argument("--count", action="store_true", help="by a clock that counts steps: the same on any machine")
     parser.add_argument("--json", type=Path, help="write the figures, and every estimate, to this file")
     given = parser.parse_args(arguments)
     config, folder = read_scene(given.scene)
     scene = live_scene(build_scene(config, folder))
-    drop, sensor_m = one_drop(scene)
+    drop, sensor_m = one_drop(build_scene(finer(config), folder))
+    took: Callable[[], float] = StepClock() if given.count else time.thread_time
     true_pa = float(np.max(scene.parameters.youngs_modulus_pa))
     rows = []
     for seed in range(given.first, given.first + given.seeds):
         rng = np.random.default_rng(seed)
-        window = build_window(scene, WindowConfig(), sensor_m=sensor_m)
-        table = Table(window, sent(drop, given.seconds, 1e-3 * given.cloud_ms, rng), given.slower, rng)
+        frames = sent(drop, given.seconds, 1e-3 * given.cloud_ms, rng)
+        table = Table(scene, sensor_m, frames, given.slower, rng, took)
         table.run(given.seconds)
         figures = table.figures(true_pa)
         rows.append({"seed": seed, **figures, "told": [asdict(told) for told in table.told]})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from time import perf_counter
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -47,6 +49,7 @@ def build_window(
     sensor_m: np.ndarray | None = None,
     register_settings: RegisterSettings | None = None,
     tools: Tools | None = None,
+    clock: Callable[[], float] = perf_counter,
 ) -> SlidingWindow:
     """The window that estimates what the scene's `estimate` section names, from its guesses.
 
@@ -54,6 +57,7 @@ def build_window(
         sensor_m: where the depth camera is [m], (3,), for finding the body in the first frame; its scene's camera, or
             high above the body, if left out.
         tools: the scene's, whose poses somebody adds; the window's own if left out.
+        clock: seconds, see `SlidingWindow`.
     """
     config, estimate = config or WindowConfig(), scene.config.estimate
     if estimate is None:
@@ -75,6 +79,7 @@ def build_window(
         known=estimate.known_to,
         residual=[ToolWrench(model)] if model.obstacles else (),
         finer=FinerScene(scene, model, backend) if model.obstacles else None,
+        clock=clock,
     )
 
 

@@ -106,6 +106,22 @@ def test_who_hurries_has_what_can_wait_spread_and_put_off(
     assert hurried.catch_up() is None
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1e6])
+def test_who_is_fast_tries_other_stiffnesses_at_once(
+    steps_taken: Callable[[], float], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Where many simulations of the window fit into the time for tries, all are done beside the frame that asks for
+    them, though others wait; where none does, one a frame is."""
+    monkeypatch.setattr(sliding_window, "_TRIES", 1)
+    monkeypatch.setattr(sliding_window, "_TRIES_S", seconds)
+    window, searching = ball.window(ball.GUESS, clock=steps_taken), 0
+    window.hurry = lambda: True
+    for frame in ball.frames()[:8]:
+        window.add_frame(100.0 + frame.time_s, frame.points_m, frame.std_m)
+        searching += window._episode.others.searching
+    assert (searching == 0) is (seconds > 0.0) is window._episode.others.looked
+
+
 def test_while_frames_wait_half_of_the_time_is_theirs(
     steps_taken: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
