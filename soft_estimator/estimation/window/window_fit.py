@@ -20,18 +20,12 @@ from soft_estimator.estimation.residuals.interface import Frame
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.variables import Variables
-from soft_estimator.estimation.window.arrival import (
-    Knowledge,
-    begin_anew,
-    inverse_of,
-    marginalise,
-    rigid_correction,
-    with_corrections,
-)
+from soft_estimator.estimation.window.arrival import Knowledge, inverse_of, marginalise
+from soft_estimator.estimation.window.later_start import begin_later
 from soft_estimator.estimation.window.linear_fit import LinearFit
 from soft_estimator.estimation.window.newest import Newest
 from soft_estimator.estimation.window.shape_details import ShapeDetails
-from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun, WindowStart
+from soft_estimator.estimation.window.window_motion import WindowMotion, WindowRun
 from soft_estimator.estimation.window.window_rows import WindowRows
 from soft_estimator.physics.frame_times import between
 
@@ -345,36 +339,12 @@ class WindowFit:
         Nothing of the window changes before everything is worked out: a step that fails leaves it as it was.
         drift: standard deviation of what the model misses between two frames, (12,), in the order of `POSE`.
         """
-        at, motion = self.at, self.motion
-        count = len(at.frames) - keep
+        count = len(self.at.frames) - keep
         if count <= 0:
             return
-        knowledge, information = self._joined(at.frames[:count], forgetting)
-        z, changes_at, mixing = at.z, at.changes_at, np.eye(len(at.z))
-        frames, unmade = at.frames[count:], None
-        if len(motion.pose) == 12:
-            correction = rigid_correction(motion.model.body, frames[0].before, motion.backend)[:, : len(z)]
-            knowledge, mixing, unmade = begin_anew(knowledge, z, correction, motion.pose, np.sqrt(count) * drift)
-            z = at.z.copy()
-            z[motion.pose] = 0.0
-            # Of the old start's variables only the distance to where the changes hold is left.
-            changes_at = at.changes_at - at.z + z
-        frames = [e.in_terms_of(mixing) for e in frames]
-        first_pose = motion.theta(at.z)[motion.pose]
-        first = frames[0].before
-        if unmade is not None:
-            first = with_corrections(motion.model.body, first, motion.backend, unmade, motion.pose)
-        before, motion.start = motion.start, WindowStart(first, z.copy(), first_pose)
-        try:
-            if unmade is not None:  # what those corrections do to the frames nobody has simulated yet
-                anew = motion.run(z, [e.frame for e in frames], at.retaken_parts)
-                frames, changes_at = anew.frames, anew.changes_at
-            trajectory = motion.continued(z, frames[-1], max(at.trajectory.steps - count, 1))
-        except Exception:
-            motion.start = before
-            raise
-        self.knowledge, self.information = knowledge, mixing.T @ information @ mixing
-        self.at = WindowRun(z, trajectory, frames, changes_at, at.retaken_parts, at.cost)
+        known, information = self._joined(self.at.frames[:count], forgetting)
+        self.at, self.knowledge, mixing = begin_later(self.motion, self.at, known, count, drift)
+        self.information = mixing.T @ information @ mixing
 
     def _joined(self, dropped: list[PredictedFrame], forgetting: float) -> tuple[Knowledge, np.ndarray]:
         """Knowledge, and the information of all frames before the window, with these frames joined to them."""
