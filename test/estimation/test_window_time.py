@@ -76,7 +76,7 @@ def test_who_hurries_has_what_can_wait_spread_and_put_off(
     """While newer frames wait, no update tries more than so many simulations of the window at another stiffness, one
     here, none looks at it with half the step, and until all are tried nothing is vouched for. In a pause both are done,
     piece by piece: then E is vouched for, within what a window that nobody hurries says of the same frames."""
-    monkeypatch.setattr(sliding_window, "_TRIES", 1)
+    monkeypatch.setattr(sliding_window, "_TRIES_S", 0.0)
     frames = ball.frames()[:8]
     calm, hurried = ball.window(ball.GUESS, clock=steps_taken), ball.window(ball.GUESS, clock=steps_taken)
     hurried.hurry = lambda: True
@@ -112,7 +112,6 @@ def test_who_is_fast_tries_other_stiffnesses_at_once(
 ) -> None:
     """Where many simulations of the window fit into the time for tries, all are done beside the frame that asks for
     them, though others wait; where none does, one a frame is."""
-    monkeypatch.setattr(sliding_window, "_TRIES", 1)
     monkeypatch.setattr(sliding_window, "_TRIES_S", seconds)
     window, searching = ball.window(ball.GUESS, clock=steps_taken), 0
     window.hurry = lambda: True

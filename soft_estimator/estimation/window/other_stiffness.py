@@ -102,6 +102,12 @@ class OtherStiffnesses:
             self.spend(most)
         return self.taken(fit) or fit
 
+    def tries_in(self, seconds: float, fit: WindowFit) -> int:
+        """How often the window that is searched is simulated in so many seconds, once at least; fit: the one at hand,
+        which is searched where none is yet."""
+        searched = fit if self._search is None else self._search.fit
+        return max(1, int(seconds / max(searched.seconds, 1e-3)))
+
     def _begin(self, fit: WindowFit, answer: Answer, variables: Variables) -> bool:
         """Begin a search where it is due: whether it was."""
         if self.looked or fit.slid or not answer.settled or not _narrowed(answer, variables):

@@ -45,15 +45,10 @@ from soft_estimator.physics.solver import SolverError
 
 Refine = Callable[[WindowFit, Lasting], Refined]
 _CLEAR = 0.25
-# Simulations of a window at other stiffnesses beside each frame that others wait behind: nothing is vouched for before
-# they are done. Four runs of 40 s of the demo's drops (bench_live_schedule --first 10): with one the first number that
-# was came after 12.8 to more than 40 s, 123 in all; with two after 11 to 22 s, 157; with four 9 to 17 s, 206; with
-# eight 7 to 16 s, 197.
-_TRIES = 4
-# More where as many simulations of the window itself would take so many seconds: most tries are on its coarser grid and
-# take a quarter of that. On a machine four times as fast as that of those runs (bench_live_schedule --count --slower
-# 0.35 --seconds 12 --first 2000, six seeds) the first number came after 2.8 to 4.7 s, for 3.6 to 5.4 with four tries.
-_TRIES_S = 4.0
+# Beside each frame that others wait behind, a window is simulated at other stiffnesses as often as it would be itself
+# in so many seconds, once at least: nothing is vouched for before they are done. Most of these tries are on its coarser
+# grid, and take a quarter of that.
+_TRIES_S = 5.0
 
 
 class SlidingWindow:
@@ -384,7 +379,7 @@ class SlidingWindow:
         # Beside each frame by some simulations of the window, in pauses by all; but at once where it is about to slide
         # and to lose the frames that are tried, or where tools lead the body in this episode alone.
         if self.hurry is not None and looks(fit) < self.config.grow_to_frames and not self.tools.paths:
-            most = max(_TRIES, int(_TRIES_S / max(fit.seconds, 1e-3))) * int(hurried)
+            most = others.tries_in(_TRIES_S, fit) if hurried else 0
         better = others.better(fit, answer, self.lasting.variables, in_time, most)
         if told := self._episode.correct():
             return self._without_object(stamp_s, f"started anew: {told}")
