@@ -15,6 +15,7 @@ import numpy as np
 from soft_estimator.backends.interface import Array
 from soft_estimator.physics.device_body import DeviceBody
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.state import State
 from soft_estimator.physics.terms.interface import Columns, Directions, Pulled, Stage, Term
 
 UNTIL, WITHIN = "support_until_s", "support_gone_within_s"
@@ -35,19 +36,19 @@ class Support(Term[None]):
         self.own, self.mass = device.up(mass), device.up(mass + weights_kg if len(weights_kg) else mass)
         self.gravity = device.up(values.gravity_m_s2)
 
-    def _gone(self, stage: Stage) -> tuple[float, float, float]:
-        """s at the time of balance, and its slopes by t₀ and T [1/s]."""
-        x = min(max((stage.balance_time_s - self.until_s) / self.within_s, 0.0), 1.0)
+    def _gone(self, time_s: float) -> tuple[float, float, float]:
+        """s at a time, and its slopes by t₀ and T [1/s]."""
+        x = min(max((time_s - self.until_s) / self.within_s, 0.0), 1.0)
         slope = 6.0 * x * (1.0 - x) / self.within_s
         return x * x * (3.0 - 2.0 * x), -slope, -slope * x
 
     def add_force(self, stage: Stage, at: None, rhs: Array) -> None:
-        rhs -= (1.0 - self._gone(stage)[0]) * self.mass[:, None] * self.gravity
+        rhs -= (1.0 - self._gone(stage.balance_time_s)[0]) * self.mass[:, None] * self.gravity
 
     def push(
         self, stage: Stage, at: None, increment: Array, changes: Columns, directions: Directions, out: Array
     ) -> None:
-        gone, by_until, by_within = self._gone(stage)
+        gone, by_until, by_within = self._gone(stage.balance_time_s)
         p, column = self.values, directions.column
         lighter = p.gravity_m_s2[:, None] * (by_until * column(UNTIL) + by_within * column(WITHIN))
         lighter = lighter - (1.0 - gone) * column("gravity_m_s2")
@@ -56,7 +57,7 @@ class Support(Term[None]):
         out += self.own[:, None, None] * directions.on_device(denser, self.device.dtype)
 
     def pull(self, stage: Stage, at: None, increment: Array, lmbda: Array, out: Pulled) -> None:
-        gone, by_until, by_within = self._gone(stage)
+        gone, by_until, by_within = self._gone(stage.balance_time_s)
         p, host = self.values, self.device.host
         total, own = (host((mass[:, None] * lmbda).sum(axis=0)) for mass in (self.mass, self.own))
         along = float(total @ p.gravity_m_s2)
@@ -64,6 +65,12 @@ class Support(Term[None]):
         out.gradient.add(WITHIN, by_within * along)
         out.gradient.gravity_m_s2 -= (1.0 - gone) * total
         out.gradient.density_kg_m3 -= (1.0 - gone) * float(own @ p.gravity_m_s2) / p.density_kg_m3
+
+    def work_j(self, before: State, after: State) -> float:
+        """Of the force at the step's middle along its way: without it the guard takes it for energy out of nothing."""
+        carried = 1.0 - self._gone(0.5 * (before.time_s + after.time_s))[0]
+        moment = self.device.host((self.mass[:, None] * (after.u - before.u)).sum(axis=0))
+        return -carried * float(moment @ self.values.gravity_m_s2)
 
     def resists(self) -> np.ndarray | None:
         return np.zeros((0, 3))
