@@ -49,7 +49,7 @@ def main() -> None:
 
 def rarer() -> None:
     """A ball found on a table; one step, there and back, of a cube so fine and stiff that multigrid is worth it, of a
-    beam that is solved directly, and of two other materials; a picture."""
+    beam that is solved directly, of two other materials, and of a cube large enough for several threads; a picture."""
     seen = make_body("ball")
     pose_trial(seen, seen.grid, 0)
     for nodes_across, length_m, youngs_modulus_pa, poissons_ratio, material in (
@@ -57,6 +57,7 @@ def rarer() -> None:
         (5, 0.6, 2e6, 0.35, "corotated"),
         (5, 0.1, 2e4, 0.49, "corotated"),
         (5, 0.1, 2e4, 0.35, "neo_hookean"),
+        (15, 0.1, 2e4, 0.35, "corotated"),
     ):
         body = build_body(sample(Box((length_m, 0.1, 0.1)), 0.1 / (nodes_across - 1)))
         model = build_model(body, theta_scheme(1 / 120), material=material)
