@@ -98,6 +98,36 @@ def test_what_is_known_of_the_material_survives_a_new_plane(falling: Experiment)
     np.testing.assert_allclose(after.covariance[0, 1:4], 0.0, atol=1e-15)
 
 
+def test_few_looks_that_need_another_ground_tell_nothing(falling: Experiment) -> None:
+    """Five frames may take the plane 1.5 of its deviations off, or half a one further than it was known to be before;
+    six may take it four. What is not kept is not vouched for either, and says why."""
+    window = window_of(falling, PLANES)
+    window.know_plane(falling.truth.plane_normal, falling.truth.plane_offset_m, 0.004, 0.0006)
+    episode, frames = window._episode, seen(falling, 6, 0.008)
+
+    def off(deviations: float) -> np.ndarray:
+        z = window._fit.at.z.copy()
+        place = [v.name for v in window.lasting.variables.variables].index("plane_offset_m")
+        variable = window.lasting.variables.variables[place]
+        z[place] = variable.prior_mean + deviations * variable.prior_std
+        return z
+
+    feed(window, frames[:5])
+    assert episode.stands_by_plane(window._fit, off(-1.4)) and not episode.stands_by_plane(window._fit, off(-1.6))
+    fit, said = window._fit, replace(window.last, settled=True)
+    assert window._put_off.vouched(said) is said
+    fit.at = replace(fit.at, z=off(2.0))
+    told = window._put_off.vouched(said).parameters[0]
+    assert not told.observable and told.reason
+    before, count = window.lasting.learnt, len(window.lasting.variables)
+    known = replace(before.knowledge, mean=np.append(off(1.8)[:count], 0.0))
+    window.lasting.learnt = replace(before, knowledge=known)
+    assert episode.stands_by_plane(fit, off(2.2)) and not episode.stands_by_plane(fit, off(2.4))
+    window.lasting.learnt, fit.at = before, replace(fit.at, z=off(0.0))
+    feed(window, frames[5:])
+    assert episode.stands_by_plane(window._fit, off(3.9)) and not episode.stands_by_plane(window._fit, off(4.1))
+
+
 def test_skipping_ahead_keeps_what_is_known(ball: Experiment) -> None:
     """Frames that were dropped count as skipped; the episode ends, and the next one starts with the last answer."""
     window = window_of(ball, ["youngs_modulus_pa"])

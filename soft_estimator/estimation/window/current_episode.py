@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from soft_estimator.estimation.fitting.told_plane import stands_by_plane
+import numpy as np
+
+from soft_estimator.estimation.fitting.told_plane import FAR, NEAR, plane_off, stands_by_plane
 from soft_estimator.estimation.window.bent_start import BentStarts
 from soft_estimator.estimation.window.episode import Episodes, looks
 from soft_estimator.estimation.window.incoming import FrameOrder
@@ -14,6 +16,8 @@ from soft_estimator.estimation.window.other_stiffness import OtherStiffnesses
 from soft_estimator.estimation.window.own_grid import OwnErrors
 from soft_estimator.estimation.window.window_fit import TO_THE_END, Answer, WindowFit, always
 from soft_estimator.physics.solver import SolverError
+
+_FEW_LOOKS, _HARDLY = 6, 0.5  # see `told_plane.NEAR`; deviations of the plane
 
 
 class CurrentEpisode:
@@ -55,11 +59,20 @@ class CurrentEpisode:
     def learnt_from(self, answer: Answer) -> Learnt:
         """What it knows of the lasting variables, where that can be kept, else what was known before it; what a bent
         start did to one episode must not count as known in the next."""
-        if not self._can_keep(answer):
+        if self.fit is None or not self._can_keep(self.fit, answer):
             return self.lasting.learnt
         return self.lasting.of_answer(answer, self._bent.variance(self.lasting.variables))
 
-    def _can_keep(self, answer: Answer) -> bool:
+    def stands_by_plane(self, fit: WindowFit, z: np.ndarray) -> bool:
+        """Whether a window at z leaves the plane where it was seen; one of few looks may hardly take it further off
+        than was known before."""
+        variables, within = self.lasting.variables, FAR
+        if looks(fit) < _FEW_LOOKS:
+            known = plane_off(variables, self.lasting.learnt.knowledge.mean[: len(variables)])
+            within = max(NEAR, float(np.abs(known).max(initial=0.0)) + _HARDLY)
+        return stands_by_plane(variables, z[: len(variables)], within)
+
+    def _can_keep(self, fit: WindowFit, answer: Answer) -> bool:
         """Whether the next episode may begin with it: at its minimum, or as near as it gets, and by the plane that was
         seen.
 
@@ -67,8 +80,7 @@ class CurrentEpisode:
         a core, the ground was taken to be up to 29 mm off. When the plane is seen anew that is forgotten; a stiffness
         that belongs to it would not be.
         """
-        theta = answer.z[: len(self.lasting.variables)]
-        return (answer.settled or self.worked_out) and stands_by_plane(self.lasting.variables, theta)
+        return (answer.settled or self.worked_out) and self.stands_by_plane(fit, answer.z)
 
     def learn(self) -> None:
         """Keep what it knows of the lasting variables, once it has reached its minimum: at once, or, where frames wait,
@@ -80,7 +92,7 @@ class CurrentEpisode:
             with suppress(SolverError):  # then it stays where it is
                 self.fit.refine(TO_THE_END, always)
             answer = self.fit.answer()
-        if self._can_keep(answer):
+        if self._can_keep(self.fit, answer):
             self.others.before_learning(self.fit, answer, self.lasting.variables)
             self.lasting.learnt = self.learnt_from(answer)
             self.lasting.touched = self.lasting.touched or answer.touched
@@ -105,7 +117,7 @@ class CurrentEpisode:
         if late is None:
             return ""
         answer, same = late.answer(), self.lasting.same_plane(late.motion.variables.reference)
-        if self._can_keep(answer) and same:
+        if self._can_keep(late, answer) and same:
             self.lasting.learnt = self.learnt_from(answer)
             self.lasting.touched = self.lasting.touched or answer.touched
         elif not self.others.late_was_learnt:

@@ -56,13 +56,14 @@ class LiveEstimate:
 
 
 NOT_SETTLED = "the fit has not settled yet"
+FEW_LOOKS = "a few looks at its first touch need another ground than was seen: more of its motion will tell"
 
 
-def unvouched(estimate: LiveEstimate) -> LiveEstimate:
+def unvouched(estimate: LiveEstimate, reason: str = NOT_SETTLED) -> LiveEstimate:
     """The estimate of a window that has not settled: its values are on their way, and none of them is vouched for. How
     far the minimum is, the linearisation does not tell beyond where it holds; of a ball seen again after its first
     touch, with a frame missing, it was off by twelve of the deviations stated."""
-    doubted = tuple(replace(p, observable=False, reason=p.reason or NOT_SETTLED) for p in estimate.parameters)
+    doubted = tuple(replace(p, observable=False, reason=p.reason or reason) for p in estimate.parameters)
     return replace(estimate, parameters=doubted)
 
 

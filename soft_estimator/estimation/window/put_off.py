@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from soft_estimator.estimation.window.current_episode import CurrentEpisode
-from soft_estimator.estimation.window.live_estimate import LiveEstimate, unvouched
+from soft_estimator.estimation.window.live_estimate import FEW_LOOKS, LiveEstimate, unvouched
 from soft_estimator.estimation.window.own_grid import OwnErrors
 from soft_estimator.estimation.window.window_fit import TO_THE_END, WindowFit, always
 from soft_estimator.physics.solver import SolverError
@@ -65,5 +65,9 @@ class WorkPutOff:
         return episode.fit if episode.status == "tracking" else None
 
     def vouched(self, said: LiveEstimate) -> LiveEstimate:
-        """An estimate as it may be published: of one that is still on its way no value counts as observed."""
-        return said if said.settled and not self._episode.others.doubtful else unvouched(said)
+        """An estimate as it may be published: of one that is still on its way no value counts as observed, nor where a
+        few looks at a first touch need another ground than was seen."""
+        if not said.settled or self._episode.others.doubtful:
+            return unvouched(said)
+        fit = self._episode.fit
+        return said if fit is None or self._episode.stands_by_plane(fit, fit.at.z) else unvouched(said, FEW_LOOKS)
