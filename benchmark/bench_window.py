@@ -31,6 +31,7 @@ from soft_estimator.physics.body import build_body
 from soft_estimator.physics.integrator import theta_scheme
 from soft_estimator.physics.model import Model, build_model
 from soft_estimator.physics.parameters import Parameters
+from soft_estimator.physics.solver import SolverSettings
 from soft_estimator.physics.step import Simulation
 from soft_estimator.physics.terms.contact import ContactLaw
 
@@ -43,7 +44,9 @@ def bouncing_ball(backend: Any, cells: int, updates: int, dtype: Any) -> tuple[M
     """The model of a ball of about so many cells, its field, and what a camera saw of it."""
     spacing = RADIUS_M * (4 / 3 * np.pi / cells) ** (1 / 3) * 1.04
     body = build_body(sample(Sphere(radius_m=RADIUS_M), float(spacing)))
-    model = build_model(body, theta_scheme(1 / 60), contact=ContactLaw(2e6, 1500.0), dtype=dtype)
+    # Live scenes take no step again in parts, see `live_scene`.
+    solver = SolverSettings(own_parts=False)
+    model = build_model(body, theta_scheme(1 / 60), contact=ContactLaw(2e6, 1500.0), solver=solver, dtype=dtype)
     fine = model.in_parts(TRUE_PARTS)
     height = np.array([0, 0.08, 0])
     truth = Parameters(np.array([2e4]), 0.4, 1000.0, 0.0, 0.003, translation_m=height, velocity_m_s=[0.05, -0.5, 0])
