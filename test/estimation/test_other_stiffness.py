@@ -91,7 +91,7 @@ def test_a_window_that_ends_on_its_way_goes_to_its_minimum_first(
     episode = (window := window_of(torus, names))._episode
     episode.begin(swinging_fit(softer, seen(torus, 6, 0.02)), 10.0)
     assert episode.fit is not None and not episode.fit.answer().settled
-    np.testing.assert_array_equal(episode.learnt_from(episode.fit.answer()).information, 0.0)
+    np.testing.assert_array_equal(episode.learnt_from(episode.fit, episode.fit.answer()).information, 0.0)
     episode.learn()
     assert episode.fit.answer().settled and window.lasting.begun
     found_pa = np.exp(window.lasting.learnt.knowledge.mean[0])
@@ -166,18 +166,19 @@ def test_what_contradicts_the_plane_that_was_seen_is_not_kept(ball: Experiment) 
     window = window_of(ball, PLANES)
     normal, offset_m = ball.truth.plane_normal, ball.truth.plane_offset_m
     window.know_plane(normal, offset_m, 0.01, 0.0005)
-    feed(window, seen(ball, 5, 0.01))
+    feed(window, seen(ball, 6, 0.01))
     assert window.last is not None and window.status == "tracking" and window._fit is not None
     answer = window._fit.answer()
     assert answer.settled
-    kept = window._episode.learnt_from(answer)
+    fit = window._fit
+    kept = window._episode.learnt_from(fit, answer)
     np.testing.assert_allclose(kept.knowledge.mean, answer.z[window.lasting.places(len(answer.z))])
     place = [v.name for v in window.lasting.variables.variables].index("plane_offset_m")
     z = answer.z.copy()
     z[place] = offset_m + 0.0019  # 3.8 deviations of what was seen
-    assert window._episode.learnt_from(replace(answer, z=z)) is not window.lasting.learnt
+    assert window._episode.learnt_from(fit, replace(answer, z=z)) is not window.lasting.learnt
     z[place] = offset_m + 0.0021
-    assert window._episode.learnt_from(replace(answer, z=z)) is window.lasting.learnt
+    assert window._episode.learnt_from(fit, replace(answer, z=z)) is window.lasting.learnt
 
 
 def test_other_stiffnesses_are_tried_by_half_octaves() -> None:

@@ -56,10 +56,10 @@ class CurrentEpisode:
         """Go on with the fit of a first frame, whose stamp is given [s]; None where the body was not found in it."""
         self.fit, self.since_s = fit, stamp_s
 
-    def learnt_from(self, answer: Answer) -> Learnt:
-        """What it knows of the lasting variables, where that can be kept, else what was known before it; what a bent
-        start did to one episode must not count as known in the next."""
-        if self.fit is None or not self._can_keep(self.fit, answer):
+    def learnt_from(self, fit: WindowFit, answer: Answer) -> Learnt:
+        """What a window of it knows of the lasting variables, where that can be kept, else what was known before it;
+        what a bent start did to one episode must not count as known in the next."""
+        if not self._can_keep(fit, answer):
             return self.lasting.learnt
         return self.lasting.of_answer(answer, self._bent.variance(self.lasting.variables))
 
@@ -94,7 +94,7 @@ class CurrentEpisode:
             answer = self.fit.answer()
         if self._can_keep(self.fit, answer):
             self.others.before_learning(self.fit, answer, self.lasting.variables)
-            self.lasting.learnt = self.learnt_from(answer)
+            self.lasting.learnt = self.learnt_from(self.fit, answer)
             self.lasting.touched = self.lasting.touched or answer.touched
         elif not answer.settled and self.live:
             self.others.instead_of_learning(self.fit, self.lasting.variables)
@@ -118,7 +118,7 @@ class CurrentEpisode:
             return ""
         answer, same = late.answer(), self.lasting.same_plane(late.motion.variables.reference)
         if self._can_keep(late, answer) and same:
-            self.lasting.learnt = self.learnt_from(answer)
+            self.lasting.learnt = self.learnt_from(late, answer)
             self.lasting.touched = self.lasting.touched or answer.touched
         elif not self.others.late_was_learnt:
             return ""

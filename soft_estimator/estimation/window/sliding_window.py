@@ -427,7 +427,7 @@ class SlidingWindow:
         """Notice when the body no longer moves as the model does, and go back to what was known before that."""
         counts = looks(fit) >= self.config.least_frames and self.kinds.of(fit.frames[-1].frame).whitened
         episode = self._episode
-        note, back_to = episode.misfit.look(off, answer.scale, episode.learnt_from(answer), counts)
+        note, back_to = episode.misfit.look(off, answer.scale, episode.learnt_from(fit, answer), counts)
         if back_to is not None:
             self.lasting.learnt = back_to
             episode.others.abandon_episode()
