@@ -47,7 +47,10 @@ Refine = Callable[[WindowFit, Lasting], Refined]
 _CLEAR = 0.25
 # Beside each frame that others wait behind, a window is simulated at other stiffnesses as often as it would be itself
 # in so many seconds, once at least: nothing is vouched for before they are done. Most of these tries are on its coarser
-# grid, and take a quarter of that.
+# grid, and take a quarter of that. On a slow core that is about four tries: in four runs of the demo's drops the first
+# number came after 13 to over 40 s with one a frame, 11 to 22 s with two, 9 to 17 with four, 7 to 16 with eight. With a
+# core four times as fast it is all of them, and 2.8 to 4.7 s for 3.6 to 5.4 with four (bench_live_schedule --count
+# --slower 0.35 --seconds 12 --first 2000; six seeds, by 4.0).
 _TRIES_S = 5.0
 
 
