@@ -73,7 +73,16 @@ def backdrop(ground: Ground | None, camera: PinholeCamera, fine: PinholeCamera) 
     factor = fine.width_px // camera.width_px
     shape = (camera.height_px, factor, camera.width_px, factor, 3)
     steady, lit = steady.reshape(shape), lit.reshape(shape)
-    return Backdrop(depth, steady, lit, (steady.mean(axis=(1, 3)), lit.mean(axis=(1, 3))))
+    return Backdrop(depth, steady, lit, (_mean_of_samples(steady), _mean_of_samples(lit)))
+
+
+def _mean_of_samples(values: np.ndarray) -> np.ndarray:
+    """Over the samples (height, s, width, s, 3) of each pixel. NumPy's own mean takes six times as long over them."""
+    factor = values.shape[1]
+    total = values[:, 0, :, 0].copy()
+    for sample in range(1, factor * factor):
+        total += values[:, sample // factor, :, sample % factor]
+    return total / (factor * factor)
 
 
 def _height_m(ground: Ground, camera: PinholeCamera) -> float:
