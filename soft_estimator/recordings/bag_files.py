@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -176,8 +177,16 @@ def _damaged(file: Path, error: Exception) -> str:
 def _import_rosbags() -> tuple[Any, Any]:
     try:
         from rosbags.rosbag2 import Reader
-        from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
         raise ValueError("reading a bag needs rosbags; run: pip install 'rosbags>=0.11.6,<0.12'") from error
     bound_chunks()
-    return Reader, get_typestore(Stores.ROS2_JAZZY)
+    return Reader, message_types()
+
+
+@cache
+def message_types() -> Any:
+    """ROS 2's messages, as rosbags reads and writes them. It compiles how for each type, which for another bag took as
+    long again: 70 ms."""
+    from rosbags.typesys import Stores, get_typestore
+
+    return get_typestore(Stores.ROS2_JAZZY)

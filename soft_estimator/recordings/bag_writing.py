@@ -16,6 +16,7 @@ import numpy as np
 
 from soft_estimator.camera.pinhole import PinholeCamera
 from soft_estimator.geometry.rigid import quaternion
+from soft_estimator.recordings.bag_files import message_types
 from soft_estimator.recordings.cut_off import RecordingCutOff, finish_mcap
 from soft_estimator.recordings.ground_truth import TruthRow
 
@@ -254,10 +255,9 @@ class BagWriter:
 def _import_rosbags() -> tuple[Any, Any, Any]:
     try:
         from rosbags.rosbag2 import StoragePlugin, Writer
-        from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
         raise ValueError("writing a bag needs rosbags; run: pip install 'rosbags>=0.11.6,<0.12'") from error
-    return Writer, StoragePlugin, get_typestore(Stores.ROS2_JAZZY)
+    return Writer, StoragePlugin, message_types()
 
 
 def _qos(latched: bool) -> Any:
