@@ -34,7 +34,7 @@ style: $(STAMP)
 lint: style types ## check style, imports and types
 
 types: $(STAMP)
-	$(BIN)/mypy
+	$(if $(IN_ORDER),nice -n 19) $(BIN)/mypy
 
 # Tests start commands by the dozen: each would compile the package's text anew where no bytecode may be kept.
 quick test suite oldest: export PYTHONDONTWRITEBYTECODE =
@@ -51,9 +51,9 @@ quick: style ## what a change needs, in under three minutes on two cores where t
 	$(PYTEST) -m "not slow" --durations=10
 
 # mypy and the compiler keep one core busy each, for 55 and 101 CPU seconds; where the loops are compiled already, the
-# tests begin at once, and mypy takes what they leave: the first of them wait for nodes to start. What it finds stands
-# above their dots, and fails the target in the end. What only some tests need is compiled from when mypy is done, and
-# beside the first tests, which do not need it: 53 more.
+# tests begin at once, and mypy takes what they leave: the first of them wait for nodes, a quarter of their time. What it
+# finds stands among their dots, and fails the target in the end. What only some tests need is compiled from when mypy
+# is done, and beside the first tests, which do not need it: 53 more.
 test: $(STAMP) ## check style, imports and types, run the tests; the slowest are named
 	@$(MAKE) --no-print-directory -j2 IN_ORDER=1 rarer suite
 
