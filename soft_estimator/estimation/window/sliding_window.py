@@ -21,7 +21,6 @@ from soft_estimator.estimation.residuals.interface import Residual
 from soft_estimator.estimation.residuals.robust import RobustLoss
 from soft_estimator.estimation.residuals.surface_distance import SurfaceDistance
 from soft_estimator.estimation.residuals.tool_wrench import WrenchFrame
-from soft_estimator.estimation.trajectory import PredictedFrame
 from soft_estimator.estimation.window.admission import Admission
 from soft_estimator.estimation.window.arrival import POSE
 from soft_estimator.estimation.window.bent_start import BentStarts
@@ -29,13 +28,14 @@ from soft_estimator.estimation.window.current_episode import CurrentEpisode
 from soft_estimator.estimation.window.episode import Episodes, Locate, looks
 from soft_estimator.estimation.window.incoming import LEAST_POINTS, FrameOrder, frame_of
 from soft_estimator.estimation.window.lasting import Lasting, SeenPlane
+from soft_estimator.estimation.window.latest_estimate import LatestEstimate
 from soft_estimator.estimation.window.live_estimate import Counters, LiveEstimate
 from soft_estimator.estimation.window.own_grid import FinerGrid, OwnErrors, ToolGridError
 from soft_estimator.estimation.window.own_points import TOUCHED
 from soft_estimator.estimation.window.own_step import OwnError, Refined, StepError
 from soft_estimator.estimation.window.put_off import WorkPutOff
 from soft_estimator.estimation.window.refusals import Refusals
-from soft_estimator.estimation.window.time_budget import TimeBudget, WhileFramesWait
+from soft_estimator.estimation.window.time_budget import UpdateTime
 from soft_estimator.estimation.window.tool_paths import ToolPaths
 from soft_estimator.estimation.window.window_fit import Answer, WindowFit, always
 from soft_estimator.physics.model import Model
@@ -70,6 +70,7 @@ class SlidingWindow:
         clock: wall-clock seconds, used for the time budget and to say how long an update took.
 
     Attributes:
+        last: the estimate published last. waiting_for: why the last frame did not count.
         hurry: whether newer frames wait, asked of somebody who calls `catch_up` when none does: work that can wait is
             spread over updates or put off until then. None: everything is done at once, and the result depends on the
             input alone.
@@ -111,23 +112,29 @@ class SlidingWindow:
         if finer is not None:
             errors.append(ToolGridError(finer, self.backend, self.kinds))
         self._own_errors = OwnErrors(errors)
-        self._budget, self._waiting, self.tools = TimeBudget(clock), WhileFramesWait(clock), ToolPaths(model)
-        self.counters, self.refusals = Counters(), Refusals()
+        self.counters, self.refusals, self.tools = Counters(), Refusals(), ToolPaths(model)
         self._bent = BentStarts()
         self._episode = CurrentEpisode(self.episodes, self._own_errors, self._bent, led=bool(self.tools.paths))
         self._put_off = WorkPutOff(self._episode, self._own_errors)
-        self.hurry = None
+        self._time = UpdateTime(self._episode, clock)
         self._admission = Admission(self._episode, self.tools, self.counters, self.refusals)
-        self.last: LiveEstimate | None = None
-        self.waiting_for = ""  # why the last frame did not count
+        self._latest = LatestEstimate(self._episode, self._own_errors, self._bent, self.refusals, clock)
 
     @property
     def hurry(self) -> Callable[[], bool] | None:
-        return self._hurry
+        return self._time.hurry
 
     @hurry.setter
     def hurry(self, waits: Callable[[], bool] | None) -> None:
-        self._hurry, self._episode.live = waits, waits is not None
+        self._time.hurry, self._episode.live = waits, waits is not None
+
+    @property
+    def last(self) -> LiveEstimate | None:
+        return self._latest.estimate
+
+    @property
+    def waiting_for(self) -> str:
+        return self._latest.waiting_for
 
     @property
     def _fit(self) -> WindowFit | None:
@@ -169,7 +176,7 @@ class SlidingWindow:
             self.lasting.forget()
             self._own_errors.forget()
             self._episode.others.abandon_episode()
-            self.last = None
+            self._latest.estimate = None
         self._episode.end()
         self.counters.resets += 1
 
@@ -204,7 +211,7 @@ class SlidingWindow:
         self.counters.frames_empty += 1
         self._admission.check_order(stamp_s)
         self._episode.order.newest_s = stamp_s
-        return self._refused(stamp_s, reason)
+        return self._latest.refused(stamp_s, reason)
 
     def add_frame(
         self, stamp_s: float, points_m: np.ndarray, std_m: np.ndarray | float, beside: Sequence[WrenchFrame] = ()
@@ -224,11 +231,11 @@ class SlidingWindow:
             return None
         missing = self._admission.lead_tools(stamp_s)
         if missing:
-            return self._refused(stamp_s, missing)
+            return self._latest.refused(stamp_s, missing)
         points, std, cut = self._admission.points(stamp_s, points_m, std_m)
         if len(points) < LEAST_POINTS:
             self.counters.frames_empty += 1
-            return self._refused(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
+            return self._latest.refused(stamp_s, f"{len(points)} usable points; {LEAST_POINTS} are needed")
         notes = (*notes, TOUCHED) if cut else notes
         self._note_idle(points, beside)
         return self._take_in(frame_of(stamp_s, points, std, self.sensor_m), start, notes, beside)
@@ -241,11 +248,11 @@ class SlidingWindow:
             return None
         missing = self._admission.lead_tools(frame.time_s)
         if missing:
-            return self._refused(frame.time_s, missing)
+            return self._latest.refused(frame.time_s, missing)
         wrong = self.kinds.of(frame).check(frame)
         if wrong:
             self.counters.frames_empty += 1
-            return self._refused(frame.time_s, f"the frame {wrong}")
+            return self._latest.refused(frame.time_s, f"the frame {wrong}")
         return self._take_in(frame, start, notes)
 
     def settle(self, iterations: int, refine: Refine | None = None) -> LiveEstimate | None:
@@ -267,7 +274,7 @@ class SlidingWindow:
         newest = fit.settled(-1, answer.z)
         self._own_errors.look(fit, answer, self.lasting)
         more = refine(fit, self.lasting) if refine is not None and not fit.slid else None
-        return self._published(fit, answer, newest, last.stamp_s, start, self._bent.notes, more, ended=True)
+        return self._latest.publish(fit, answer, newest, last.stamp_s, start, self._bent.notes, more, ended=True)
 
     @property
     def puts_off(self) -> bool:
@@ -285,29 +292,24 @@ class SlidingWindow:
         nothing new."""
         start, last = self.clock(), self.last
         if self.learns_first:
-            self.waiting_for = "the first motion is worked out before newer frames are taken in"
+            self._latest.waiting_for = "the first motion is worked out before newer frames are taken in"
         self.tools.count_from(self._episode.since_s)
         fit = self._put_off.do_a_piece()
         if fit is None or last is None:
             return None
         answer = fit.answer()
-        said = self._published(fit, answer, fit.settled(-1, answer.z), last.stamp_s, start, self._bent.notes)
-        self.last = self._put_off.vouched(said)
+        said = self._latest.publish(fit, answer, fit.settled(-1, answer.z), last.stamp_s, start, self._bent.notes)
+        self._latest.estimate = self._put_off.vouched(said)
         return self.last
 
     def _take_in(
         self, frame: Any, start: float, notes: tuple[str, ...], beside: Sequence[WrenchFrame] = ()
     ) -> LiveEstimate | None:
-        stamp_s, budget_s = frame.time_s, self.config.time_budget_s
-        stays = self._admission.stays(frame, self.last is not None and self.last.settled)
-        if stays:
+        stamp_s = frame.time_s
+        if stays := self._admission.stays(frame, self.last is not None and self.last.settled):
             self.counters.frames_refused += 1
-            self.refusals.add(stamp_s, stays)
-            self.waiting_for = stays
-            if self._episode.rests and self.last is not None:
-                self.last = replace(self.last, stamp_s=stamp_s, seconds=self.clock() - start, notes=())
-            return self.last if self._episode.rests else None
-        in_time, before = self._allowing(start), self._simulated_s
+            return self._latest.staying(stamp_s, start, stays)
+        in_time = self._time.allowing(start)
         try:
             fit, refused = self._fit, ""
             if fit is None:
@@ -322,20 +324,19 @@ class SlidingWindow:
         except SolverError as error:
             self.counters.frames_refused += 1
             self._episode.conclude()
-            return self._refused(stamp_s, f"started anew: {error}")
+            return self._latest.refused(stamp_s, f"started anew: {error}")
         if fit is None or refused:
             if fit is not None:
-                self._budget.end(budget_s, start, fit.seconds)
+                self._time.end_without(start, fit)
             self.counters.frames_refused += 1
-            return self._refused(stamp_s, refused)
+            return self._latest.refused(stamp_s, refused)
         self.counters.frames_used += 1
         if self._admission.touched(stamp_s):
             self.counters.frames_touched += 1
             self._own_errors.touched()
-        self._episode.order.used_s, self._episode.lost, self.waiting_for = stamp_s, False, ""
+        self._episode.order.used_s, self._episode.lost, self._latest.waiting_for = stamp_s, False, ""
         estimate = self._estimate(fit, stamp_s, start, notes, in_time)
-        self._budget.end(budget_s, start, fit.seconds)
-        self._waiting.end(max(self._simulated_s - before, 0.0))
+        self._time.end(start, fit)
         return estimate
 
     def _note_idle(self, points_m: np.ndarray, beside: Sequence[WrenchFrame]) -> None:
@@ -346,20 +347,6 @@ class SlidingWindow:
         fit, width_m = self._fit, self.episodes.width_m
         around_m, least_m = (points_m, width_m) if fit is None else (fit.last_surface_m(), _CLEAR * width_m)
         self.episodes.verdict.note_idle(self.tools.clear(beside, around_m, least_m))
-
-    def _allowing(self, start: float) -> Callable[[float], bool]:
-        """Whether there is time for work of so many seconds in an update that began at a time by the clock; a first
-        motion, before which nothing is known, takes what it needs."""
-        enough, before = self._budget.allowing(self.config.time_budget_s, start), self._simulated_s
-        if self.hurry is None or not self.hurry() or not self.lasting.begun:
-            return enough
-        share = self._waiting.allowing(lambda: self._simulated_s - before)
-        return lambda seconds: enough(seconds) and share(seconds)
-
-    @property
-    def _simulated_s(self) -> float:
-        """What the simulations of the window at hand took."""
-        return 0.0 if self._fit is None else self._fit.motion.simulated_s
 
     def _bent_start(self, fit: WindowFit, stamp_s: float) -> str:
         """Why an episode should not begin with its first frame, "" where it may; then the episode is over."""
@@ -377,53 +364,25 @@ class SlidingWindow:
     ) -> LiveEstimate | None:
         if fit.held:  # what else there is to know comes after the rigid motion
             return None
-        answer, others, hurried = fit.answer(), self._episode.others, self.hurry is not None and self.hurry()
-        most = None if self.config.time_budget_s is None else 1
-        # Beside each frame by some simulations of the window, in pauses by all; but at once where it is about to slide
-        # and to lose the frames that are tried, or where tools lead the body in this episode alone.
-        if self.hurry is not None and looks(fit) < self.config.grow_to_frames and not self.tools.paths:
-            most = others.tries_in(_TRIES_S, fit) if hurried else 0
+        answer, others = fit.answer(), self._episode.others
+        most = self._time.tries(fit, _TRIES_S, led=bool(self.tools.paths))
         better = others.better(fit, answer, self.lasting.variables, in_time, most)
         if told := self._episode.correct():
-            return self._without_object(stamp_s, f"started anew: {told}")
+            return self._latest.without_object(stamp_s, f"started anew: {told}")
         if better is not fit:
             self._episode.fit = fit = better
             answer = fit.answer()
         newest = fit.settled(-1, answer.z)
         notes = notes + self._bent.notes + self._watch_fit(fit, answer, newest.residual)
         if self._fit is None:
-            return self._without_object(stamp_s, notes[-1])
+            return self._latest.without_object(stamp_s, notes[-1])
         if self.status == "starting":
             return None
         self._own_errors.look(fit, answer, self.lasting, in_time, self.hurry is not None)
         if others.doubtful:
             notes = (*notes, "other stiffnesses are still tried: no value is vouched for until they are")
-        said = self._published(fit, answer, newest, stamp_s, start, notes)
-        self.last = self._put_off.vouched(said)
-        return self.last
-
-    def _published(
-        self,
-        fit: WindowFit,
-        answer: Answer,
-        newest: PredictedFrame,
-        stamp_s: float,
-        start: float,
-        notes: tuple[str, ...],
-        more: Refined | None = None,
-        ended: bool = False,
-    ) -> LiveEstimate:
-        shift, effects = self._own_errors.refined(fit, self.lasting)
-        changes = []
-        if more is not None:
-            shift, effects = shift + more.shift, [*effects, *more.effects]
-            changes = [*self._own_errors.changes, *([more.change] if more.change else [])]
-        estimate = self.episodes.estimate(fit, answer, newest, self._bent.model_std, shift, effects, changes, ended)
-        if not estimate.settled:
-            notes = (*notes, "the fit has not settled yet: the intervals hold the way that is left")
-        if not estimate.verdict.fits:
-            notes = (*notes, f"the model does not fit: {estimate.verdict.reason}")
-        self.last = replace(estimate, stamp_s=stamp_s, seconds=self.clock() - start, notes=notes)
+        said = self._latest.publish(fit, answer, newest, stamp_s, start, notes)
+        self._latest.estimate = self._put_off.vouched(said)
         return self.last
 
     def _watch_fit(self, fit: WindowFit, answer: Answer, off: np.ndarray) -> tuple[str, ...]:
@@ -437,23 +396,3 @@ class SlidingWindow:
             episode.end(episode.order)
             self.counters.resets += 1
         return (note,) if note else ()
-
-    def _refused(self, stamp_s: float, reason: str) -> LiveEstimate | None:
-        """Count why a frame is not used; then as without an object."""
-        self.refusals.add(stamp_s, reason)
-        return self._without_object(stamp_s, reason)
-
-    def _without_object(self, stamp_s: float, reason: str) -> LiveEstimate | None:
-        """Hold the last estimate; call the object lost when it has been away for too long."""
-        self.waiting_for = reason
-        if self.last is None:
-            return None
-        order = self._episode.order
-        away = stamp_s - (order.used_s if order.used_s is not None else self.last.stamp_s)
-        if away <= self.config.lost_after_s and self.status != "lost":
-            return None
-        if self.status != "lost":
-            self._episode.conclude(FrameOrder(order.newest_s))
-            self._episode.lost = True
-        self.last = replace(self.last, status="lost", notes=(reason,), seconds=0.0)
-        return self.last

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from soft_estimator.estimation.window.current_episode import CurrentEpisode
+from soft_estimator.estimation.window.episode import looks
+from soft_estimator.estimation.window.window_fit import WindowFit
+
 # While newer frames wait: the part of the time that may go into simulating the window anew, and what is saved of it
 # [s]: a first touch needs a few at once.
 _SHARE, _MOST_SAVED_S = 0.5, 2.0
@@ -54,3 +58,57 @@ class WhileFramesWait:
     def end(self, spent_s: float) -> None:
         """The update ends."""
         self._saved_s -= spent_s
+
+
+class UpdateTime:
+    """What an update of the episode at hand may take of both, and how many other stiffnesses are tried in it.
+
+    Attributes:
+        hurry: whether newer frames wait; None where none ever does (see `SlidingWindow`).
+    """
+
+    def __init__(self, episode: CurrentEpisode, clock: Callable[[], float]) -> None:
+        self.episode = episode
+        self.hurry: Callable[[], bool] | None = None
+        self._budget, self._waiting = TimeBudget(clock), WhileFramesWait(clock)
+        self._before_s = 0.0
+
+    @property
+    def hurried(self) -> bool:
+        """Whether newer frames wait now."""
+        return self.hurry is not None and self.hurry()
+
+    def allowing(self, start_s: float) -> Callable[[float], bool]:
+        """Whether there is time for work of so many seconds in an update that began at start_s by the clock; a first
+        motion, before which nothing is known, takes what it needs."""
+        enough = self._budget.allowing(self.episode.episodes.config.time_budget_s, start_s)
+        self._before_s = before = self._simulated_s
+        if not self.hurried or not self.episode.lasting.begun:
+            return enough
+        share = self._waiting.allowing(lambda: self._simulated_s - before)
+        return lambda seconds: enough(seconds) and share(seconds)
+
+    @property
+    def _simulated_s(self) -> float:
+        """What the simulations of the window at hand took."""
+        return 0.0 if self.episode.fit is None else self.episode.fit.motion.simulated_s
+
+    def tries(self, fit: WindowFit, beside_s: float, led: bool) -> int | None:
+        """How many simulations at other stiffnesses go into the update, None for all; led: by tools.
+
+        Beside each frame as many as take beside_s [s], in pauses all; but at once where the window is about to slide
+        and to lose the frames that are tried, or where tools lead the body in this episode alone.
+        """
+        config, hurried = self.episode.episodes.config, self.hurried
+        if self.hurry is not None and looks(fit) < config.grow_to_frames and not led:
+            return self.episode.others.tries_in(beside_s, fit) if hurried else 0
+        return None if config.time_budget_s is None else 1
+
+    def end_without(self, start_s: float, fit: WindowFit) -> None:
+        """The update ends, and its frame was not used."""
+        self._budget.end(self.episode.episodes.config.time_budget_s, start_s, fit.seconds)
+
+    def end(self, start_s: float, fit: WindowFit) -> None:
+        """The update ends."""
+        self.end_without(start_s, fit)
+        self._waiting.end(max(self._simulated_s - self._before_s, 0.0))
