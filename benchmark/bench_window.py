@@ -113,10 +113,11 @@ def main() -> None:
         parser.error(f"--updates {arguments.updates} ends before the window is full; give more than {settled}")
     backend, on_gpu = choose_backend(arguments.backend), False
     if backend.name == "cuda":
-        from soft_estimator.backends.cuda import coarse
+        from soft_estimator.backends.cuda.coarse_solver import ResidentCoarseSolver, StreamedCoarseSolver
 
         on_gpu = True
-        coarse.WORTH_IT = float("inf") if arguments.one_level else coarse.WORTH_IT
+        if arguments.one_level:
+            ResidentCoarseSolver.worth_it = StreamedCoarseSolver.worth_it = float("inf")
     cells = arguments.cells or (10_000 if on_gpu else 1_000)
     model, field, frames = bouncing_ball(backend, cells, arguments.updates, np.dtype(arguments.precision).type)
     grids = ("auto", "auto", "fine") if arguments.against_fine else ("auto",)  # the first one compiles

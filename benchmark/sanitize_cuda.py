@@ -161,6 +161,7 @@ def main(precisions: Sequence[str] = ()) -> int:
             single(model, STIFF, backend, True)
         with setting(linear, _RESIDENT_SHARE=1e9):
             batch(model, 2, backend, MATRIX + "streamed")
+            single(model, STIFF, backend, True)
             single(model, INCOMPRESSIBLE, backend, False, MATRIX + "pressure")
         with setting(cells, LARGEST_SHARED=0):
             batch(model, 5, backend, MATRIX + "cells")

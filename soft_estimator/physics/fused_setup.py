@@ -31,7 +31,7 @@ class StartedSimulation(Simulation):
         self._first = None
 
 
-LARGEST_WITH_COARSE_LEVEL = 60_000  # nodes; beyond, a GPU streams the matrix and an iteration's own cost prevails
+LARGEST_WITH_COARSE_LEVEL = 400_000  # nodes; beyond, no GPU was tried with it
 
 
 def material_row(p: Parameters) -> np.ndarray:

@@ -58,13 +58,31 @@ def test_inverse_of_the_galerkin_matrix(cuda, system, dtype):
     assert np.abs(got - want).max() <= (1e-6 if dtype == np.float64 else 1e-3) * np.abs(want).max()
 
 
+@pytest.fixture(params=["resident", "streamed"])
+def of_one_system(request, monkeypatch):
+    """A maker of a solver without the coarse level and with it, for bodies that fit in shared memory or do not."""
+    from soft_estimator.backends.cuda import linear
+    from soft_estimator.backends.cuda.coarse_solver import ResidentCoarseSolver, StreamedCoarseSolver
+
+    if request.param == "streamed":
+        monkeypatch.setattr(linear, "_RESIDENT_SHARE", 1e9)
+    kind = {"resident": ResidentCoarseSolver, "streamed": StreamedCoarseSolver}[request.param]
+
+    def make(lin, free, coarse):
+        plain = linear.BatchSolver(lin.row_start, lin.column, free, 1, free.dtype)
+        assert plain.plan.function == f"conjugate_gradient_{request.param}"
+        second = kind(plain, coarse, [0.0] * 5, 1.0)
+        second.used = True
+        return plain, second
+
+    return make
+
+
 @pytest.mark.parametrize("columns", [0, 1, 5, 18, 40])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_same_solution_in_fewer_iterations(cuda, system, columns, dtype):
+def test_same_solution_in_fewer_iterations(cuda, system, columns, dtype, of_one_system):
     """A x = b on the free nodes, with and without the coarse level; held nodes stay; bits repeat. 0: one system."""
-    from soft_estimator.backends.cuda.coarse import CoarseSolver
     from soft_estimator.backends.cuda.columns import ColumnSolver
-    from soft_estimator.backends.cuda.linear import BatchSolver
 
     lin, _, make = system
     coarse, rng, count = make(dtype), np.random.default_rng(columns), max(1, columns)
@@ -78,9 +96,7 @@ def test_same_solution_in_fewer_iterations(cuda, system, columns, dtype):
         coarse.refresh(blocks)
         solvers = [lambda *a: solver.solve(*a), *[lambda *a: solver.solve(*a, coarse)] * 2]
     else:
-        plain = BatchSolver(lin.row_start, lin.column, free, 1, dtype)
-        second = CoarseSolver(plain, coarse, [0.0] * 5, 1.0)
-        second.used = True
+        plain, second = of_one_system(lin, free, coarse)
         solvers = [plain.solve, second.solve, second.solve]
     runs = []
     for solve in solvers:
@@ -100,15 +116,10 @@ def test_same_solution_in_fewer_iterations(cuda, system, columns, dtype):
         assert np.linalg.norm(left) <= 20 * tolerance * base
 
 
-def test_breakdown_is_said(cuda, system):
+def test_breakdown_is_said(cuda, system, of_one_system):
     """NaN in a right-hand side or in the matrix ends the solve with a status, not in an endless wait."""
-    from soft_estimator.backends.cuda.coarse import CoarseSolver
-    from soft_estimator.backends.cuda.linear import BatchSolver
-
     lin, _, make = system
-    plain = BatchSolver(lin.row_start, lin.column, lin.free, 1, np.float64)
-    solver = CoarseSolver(plain, make(np.float64), [0.0] * 5, 1.0)
-    solver.used = True
+    _, solver = of_one_system(lin, lin.free, make(np.float64))
     n = len(cuda.to_host(lin.free))
     for where in ("rhs", "matrix"):
         b, blocks = cuda.xp.ones((1, n, 3)), lin.blocks.copy()

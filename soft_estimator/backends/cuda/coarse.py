@@ -7,7 +7,6 @@ changes too little to matter. Solves in the same order after the same parameters
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import cupy
@@ -15,19 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from soft_estimator.backends.cuda.arrays import precision
-from soft_estimator.backends.cuda.kernels import allow_shared_bytes, kernel, launch
-from soft_estimator.backends.cuda.linear import BatchSolver
+from soft_estimator.backends.cuda.kernels import kernel, launch
 from soft_estimator.backends.interface import Array
 from soft_estimator.backends.layout import MATERIAL, place, size
 
-# Stiffness over inertia of a cell, from which on fewer iterations make up for their price, twice that of plain ones.
-# Block-Jacobi alone takes some ten times the root of it, about 85 here. On a ball of 12,000 nodes, the second level
-# makes 58 iterations out of 183 at a ratio of 380, 52 out of 105 at 76 and 46 out of 76 at 38.
-WORTH_IT = 70.0
 LASTS = 8  # solves; the inverse of one to four steps ago costs a bouncing ball up to three iterations more in 60
-_RESIDENT = "conjugate_gradient_resident"
 _TILE = 32  # as in coarse_inverse.cu
-_PART_DOUBLES = 32  # as in conjugate_gradient_resident.cu
+_PART_DOUBLES = 32  # as in resident.cuh
 _INVERSE_BYTES = 8 * (100 + 4 * _TILE * (_TILE + 1) + _TILE)
 
 
@@ -151,86 +144,3 @@ class CoarseLists:
         )
         self._held = [*(cupy.asarray(np.ascontiguousarray(x)) for x in arrays), coarse.inverse]
         self.level = cupy.asarray(np.array([count, self.space, *(x.data.ptr for x in self._held)], np.uint64))
-
-
-class CoarseSolver:
-    """A `BatchSolver` of one system that uses the coarse level where its material makes that worth while.
-
-    Args:
-        plain: the solver without it, of the resident kind. scheme, spacing_m: see `stiffness_ratio`.
-    """
-
-    def __init__(self, plain: BatchSolver, coarse: CudaCoarse, scheme: Sequence[float], spacing_m: float) -> None:
-        halo = plain.halo
-        if halo is None:
-            raise ValueError(f"the coarse level needs the resident kernel, not {plain.plan.function}; use it alone")
-        self.plain, self.coarse, self.halo, self.used = plain, coarse, halo, False
-        self._scheme, self._spacing_m = list(scheme), spacing_m
-        plan, real = plain.plan, plain.real
-        self.lists = coarse.lists(plan.team)
-        most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-        a_block = 9 * real.itemsize + 2
-        bytes_ = plan.shared_bytes + 8 * self.lists.space
-        fewer = max(0, -((most - bytes_) // a_block))
-        self.room, self.shared_bytes = plan.room - fewer, bytes_ - fewer * a_block
-        self.z, self.places = cupy.zeros_like(plain.z), cupy.zeros_like(plain.places)
-        beyond = halo.most_blocks > self.room
-        self.work = cupy.empty((1, 9 * len(plain.column)), real) if beyond else self.z
-        self.words = cupy.zeros((12 * coarse.count + 6 * self.lists.slots, 2))
-        self.tag = 0
-
-    @cached_property
-    def kernel(self) -> cupy.RawKernel:
-        out = kernel(_RESIDENT, f"{_RESIDENT}_coarse", self.plain.real.name, "LEVELS=2")
-        allow_shared_bytes(out, self.shared_bytes)
-        return out
-
-    def choose(self, material: np.ndarray) -> None:
-        """Decide by the material's row whether the coarse level is used from now on."""
-        self.coarse.age = 0
-        self.used = self.room > 0 and stiffness_ratio(self._scheme, self._spacing_m, material) >= WORTH_IT
-
-    def solve(
-        self, blocks: Array, inverse: Array, b: Array, x: Array, tolerance: float, limit: int, report: Array
-    ) -> cupy.ndarray:
-        """As `BatchSolver.solve`."""
-        if not self.used:
-            return self.plain.solve(blocks, inverse, b, x, tolerance, limit, report)
-        self.coarse.keep_fresh(blocks)
-        s = self.plain
-        system = (blocks, inverse, s.free, b, x, self.z, self.work, np.int64(0), np.int64(0))
-        ending = (np.float64(tolerance), np.int32(limit), np.uint32(self._next_tag(limit)), self.places, report)
-        arguments = (*self._pattern, *system, *ending, self.lists.level, self.words)
-        self.kernel((s.plan.team,), (s.plan.threads,), arguments, shared_mem=self.shared_bytes)
-        return report
-
-    @cached_property
-    def _pattern(self) -> tuple:
-        """What is the same in every solve."""
-        s, halo = self.plain, self.halo
-        numbers = (s.nodes, s.plan.team, self.room, halo.wide)
-        return (*map(np.int32, numbers), s.row_start, s.column, halo.nodes, halo.start, halo.local)
-
-    def _next_tag(self, limit: int) -> int:
-        """As in `BatchSolver`."""
-        tag, self.tag = self.tag, self.tag + 2 * limit + 64
-        if self.tag < 1 << 32:
-            return tag
-        for array in (self.z, self.places, self.words):
-            array[...] = 0
-        self.tag = 2 * limit + 64
-        return 0
-
-
-def coarse_modules(real: np.dtype) -> list[tuple[str, ...]]:
-    """What makes and uses the coarse level of one system, as `compile_ahead` takes it."""
-    return [(_RESIDENT, real.name, "LEVELS=2"), ("coarse_inverse", real.name), ("coarse", real.name)]
-
-
-def solver_with_coarse_level(
-    plain: BatchSolver, grid: Mapping[str, Any] | None, body: Mapping[str, Any], scheme: Sequence[float], spacing: float
-) -> CoarseSolver | None:
-    """The solver of one system with a coarse level; None where the body has none or does not fit the device's cache."""
-    if grid is None or plain.halo is None:
-        return None
-    return CoarseSolver(plain, CudaCoarse(grid, body, plain.real), scheme, spacing)

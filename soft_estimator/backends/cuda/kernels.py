@@ -33,6 +33,7 @@ PARTS = {
         "resident.cuh",
     ),
     "conjugate_gradient_streamed": ("common.cuh", "conjugate_gradient.cuh", "streamed.cuh"),
+    "conjugate_gradient_streamed_coarse": ("common.cuh", "conjugate_gradient.cuh", "coarse.cuh", "streamed.cuh"),
     "conjugate_gradient_pressure": ("common.cuh", "conjugate_gradient.cuh", "streamed.cuh", "pressures.cuh"),
     "pressure": (*_CELLS, "step.cuh"),
     "step": (*_CELLS, "step.cuh"),

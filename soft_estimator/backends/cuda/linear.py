@@ -269,13 +269,13 @@ class BatchSolver:
             if first:  # the arrays as they are begin with the first system
                 given = tuple(array.reshape(-1)[first * size :] for array, size in zip(given, each))
                 where = (self.places[first:], report.reshape(systems, 3)[first:])
-            arguments = (*self._pattern, *given, *ending, *where)
+            arguments = (*self.pattern, *given, *ending, *where)
             blocks_of_threads = ((last - first) * self.plan.team,)
             self.kernel(blocks_of_threads, (self.plan.threads,), arguments, shared_mem=self.plan.shared_bytes)
         return report
 
     @cached_property
-    def _pattern(self) -> tuple:
+    def pattern(self) -> tuple:
         """What is the same in every solve."""
         nothing = np.uint64(0)
         halo = (self.halo.nodes, self.halo.start, self.halo.local) if self.halo else (nothing, nothing, nothing)

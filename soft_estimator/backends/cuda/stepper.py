@@ -16,7 +16,7 @@ import numpy.typing as npt
 from soft_estimator.backends.cuda.arrays import precision
 from soft_estimator.backends.cuda.cell_layout import cell_moments, few_blocks
 from soft_estimator.backends.cuda.cells import CellSolver, device_can_solve
-from soft_estimator.backends.cuda.coarse import CoarseSolver, coarse_modules, solver_with_coarse_level
+from soft_estimator.backends.cuda.coarse_solver import CoarseSolver, solver_with_coarse_level
 from soft_estimator.backends.cuda.kernels import compile_ahead, kernel, launch
 from soft_estimator.backends.cuda.linear import BatchSolver
 from soft_estimator.backends.cuda.obstacles import CudaObstacles
@@ -81,8 +81,6 @@ class CudaStepper:
         self.real, self.tolerance, self.limit = precision(real), tolerance, limit
         self.systems, self.regions = len(materials), materials.shape[1] - size(MATERIAL)
         compile_ahead(*((name, self.real.name) for name in _MODULES))
-        if self.systems == 1 and body.get("coarse") is not None:  # also if the first material does not need it
-            compile_ahead(*coarse_modules(self.real))
         self._arrays = {k: cupy.ascontiguousarray(body[k], dtype=t or self.real) for k, t in _BODY}
         self.nodes, self.cells = len(self._arrays["free"]), len(self._arrays["cell_region"])
         many = self.systems >= FEWEST_WITHOUT_MATRIX and device_can_solve(self.real)

@@ -119,9 +119,15 @@ struct Streamed {
 
     // w = A z and the sums of |r|², r·z and w·z.
     __device__ void finish(double (&sums)[3]) {
-        const real *own_z = z + 4 * (int64)first;
         wait_for_z();
         multiply();
+        add_products(sums);
+        sum(sums);
+    }
+
+    // The own rows' part of these sums, after a product.
+    __device__ void add_products(double (&sums)[3]) {
+        const real *own_z = z + 4 * (int64)first;
         sums[0] = sums[1] = sums[2] = 0.0;
         for (int i = threadIdx.x; i < 3 * count; i += blockDim.x) {
             const real image = free[i / 3] * w[i], own = own_z[4 * (i / 3) + i % 3];
@@ -130,7 +136,6 @@ struct Streamed {
             sums[1] += (double)(r[i] * own);
             sums[2] += (double)(image * own);
         }
-        sum(sums);
     }
 
     __device__ void clear_free() {
