@@ -31,7 +31,7 @@ class StartedSimulation(Simulation):
         self._first = None
 
 
-LARGEST_WITH_COARSE_LEVEL = 400_000  # nodes; beyond, no GPU was tried with it
+LARGEST_WITH_COARSE_LEVEL = 400_000  # nodes; 300,000 were tried on a GPU
 
 
 def material_row(p: Parameters) -> np.ndarray:
