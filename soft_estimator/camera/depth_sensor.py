@@ -104,7 +104,8 @@ class DepthNoise:
         v, u = np.nonzero(flies)  # no other pixel asks for its neighbours
         padded = np.pad(np.where(depth > 0, depth, self.background_m), 1, mode="edge")
         left, right, above, below = padded[v + 1, u], padded[v + 1, u + 2], padded[v, u + 1], padded[v + 2, u + 1]
-        own, largest = depth[v, u], np.zeros(len(v))
+        own = depth[v, u]
+        largest: np.ndarray = np.zeros(len(v))
         across, safe = own.copy(), np.where(own > 0, own, 1.0)
         for ahead, behind in ((left, right), (right, left), (above, below), (below, above)):
             ahead, behind = np.where(ahead > 0, ahead, safe), np.where(behind > 0, behind, safe)

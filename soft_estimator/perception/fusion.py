@@ -11,7 +11,7 @@ from soft_estimator.backends.cpu.tsdf import incidence, integrate, smooth_depth
 from soft_estimator.perception.cloud import Cloud, Intrinsics
 from soft_estimator.perception.settings import NoiseSettings
 
-_UNBENT = np.zeros((0, 0, 0, 3))
+_UNBENT: np.ndarray = np.zeros((0, 0, 0, 3))
 _EDGE_SLOPE = 3.7  # tan 75°: steeper steps between pixels are edges
 
 

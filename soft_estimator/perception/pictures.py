@@ -85,7 +85,7 @@ def _shade(cloud: Cloud, shape: tuple[int, ...]) -> np.ndarray:
 
 def _drawn(cloud: Cloud, why: np.ndarray, longer_px: int = 480) -> np.ndarray:
     """Codes of an unorganised cloud seen from its sensor and as upright as the sensor is: the object is drawn last."""
-    image = np.full((longer_px, longer_px), int(Why.NOT_MEASURED), dtype=np.int64)
+    image: np.ndarray = np.full((longer_px, longer_px), int(Why.NOT_MEASURED), dtype=np.int64)
     offset = cloud.flat_m - cloud.sensor_m
     depth = offset @ cloud.axis
     seen = np.flatnonzero(np.isfinite(depth) & (depth > 0))

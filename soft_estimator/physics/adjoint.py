@@ -43,7 +43,7 @@ class Adjoint:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.gradient = ParameterGradient.zero(simulation.parameters.regions)
-        self.start_bar = np.zeros((simulation.model.body.node_count, 3))
+        self.start_bar: np.ndarray = np.zeros((simulation.model.body.node_count, 3))
 
     def zero_state(self) -> StateGradient:
         device = self.simulation.device

@@ -86,7 +86,7 @@ class Band:
         where each node's begin among those (S,)."""
         row_start = self.pattern[0]
         some = np.arange(0, len(row_start) - 1, _EVERY)
-        beside = [np.arange(row_start[i], row_start[i + 1]) for i in some]
+        beside = [np.arange(a, b) for a, b in zip(row_start[some].tolist(), row_start[some + 1].tolist())]
         diagonal = 9 * np.concatenate(beside) + np.array([[0], [4], [8]])
         return some, diagonal, np.cumsum([0, *map(len, beside[:-1])])
 

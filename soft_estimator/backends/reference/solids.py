@@ -82,4 +82,5 @@ def _spline(o: SimpleNamespace, y: Array, orders: tuple[int, ...]) -> Array:
 def _weights(t: Array, order: int) -> Array:
     """The four weights (P, 4) of a uniform cubic B-spline at t in 0-1, or a derivative of theirs."""
     cubes = map(np.polynomial.Polynomial, ([1, -3, 3, -1], [4, 0, -6, 3], [1, 3, 3, -3], [0, 0, 0, 1]))
-    return np.stack([(cube.deriv(order) if order else cube)(t) for cube in cubes], axis=1) / 6.0
+    weights: Array = np.stack([(cube.deriv(order) if order else cube)(t) for cube in cubes], axis=1)
+    return weights / 6.0

@@ -89,7 +89,7 @@ def untared(tool: int, read_n: np.ndarray, idle_n: np.ndarray, std_n: float) -> 
         return ""
     mean_n = idle_n.mean(axis=0)
     size_n = float(np.linalg.norm(mean_n))
-    touch_n = float(np.linalg.norm(read_n - mean_n, axis=1).max())
+    touch_n = float(np.max(np.linalg.norm(read_n - mean_n, axis=1)))
     if size_n <= max(DEVIATIONS * std_n, IDLE_SHARE * touch_n):
         return ""
     return (

@@ -185,5 +185,5 @@ def damped_step(
     scale = np.sqrt(np.diag(hessian))
     inner = hessian / np.outer(scale, scale) + damping * np.eye(len(scale))
     by = -np.linalg.solve(inner, gradient / scale) / scale
-    by = by * min(1.0, 1.0 / max(float((np.abs(by[:limited]) / longest).max()), 1e-300))
+    by = by * min(1.0, 1.0 / max(float(np.max(np.abs(by[:limited]) / longest)), 1e-300))
     return Step(by, float(-(gradient @ by) - 0.5 * by @ hessian @ by))

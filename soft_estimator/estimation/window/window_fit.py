@@ -82,7 +82,7 @@ class WindowFit:
         self.touched = False
         self.at = motion.run(knowledge.mean.copy(), [])
         self._damping = _RULE.first
-        self._held = np.zeros(count)  # information that only holds variables where they are
+        self._held: np.ndarray = np.zeros(count)  # information that only holds variables where they are
         self._in_time: Callable[[float], bool] = always
         self._failed_from: WindowRun | None = None  # where a trial with its changes was for nothing
         self._deviate: Newest[np.ndarray] = Newest()

@@ -114,7 +114,7 @@ class Corotated(Term[None]):
         if share == 0.0:
             return False
         reached = self.device.rotations(stage.state.u + share * (after.u - stage.state.u))
-        off = abs(reached - stage.rotations)
+        off: Array = abs(reached - stage.rotations)
         if float(off.max()) <= LARGEST_SURPRISE:
             return False
         surprise = off.max(axis=1)
